@@ -21,7 +21,6 @@ const GIVES_POD_RANGES: [CloudProvider; 3] = [CloudProvider::Aws, CloudProvider:
 /// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
 pub const UPSTREAM: &str = "kops-controller";
 
-/// The value of the label `k8s-app` of the pods of kops-agent's controller (`packaging/kubernetes/controller.yaml`).
 pub const PODS_OF_AGENT: &str = "kops-agent-controller";
 
 /// The annotation whose value lists DNS names. dns-controller publishes these names (upstream:
@@ -66,17 +65,15 @@ pub fn serves_machines(options: &KopsControllerOptions) -> bool {
     options.server.is_some() && left_to_upstream(options).is_none()
 }
 
-/// Whether machines find kops-controller by DNS. If not, their user-data has its addresses.
+/// Whether machines find kops-controller by DNS. If not, the user-data of machines contains kops-controller's addresses.
 pub fn is_found_by_dns(cluster: &Cluster) -> bool {
     cluster.spec.networking.topology.as_ref().is_none_or(|topology| topology.dns != "None")
 }
 
-/// Whether a value of the annotation [`INTERNAL_NAMES`] contains a name.
 pub fn publishes(annotation: &str, name: &str) -> bool {
     annotation.split(',').any(|published| published.trim().trim_end_matches('.') == name)
 }
 
-/// A pod of the cluster, with the fields that dns-controller and a take-over use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     pub name: String,

@@ -60,7 +60,7 @@ use threads::Threads;
 /// The pause between attempts to start the server.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
 
-/// The bootstrap server, running or trying to start on threads of its own.
+/// The bootstrap server, which runs or tries to start. It has threads of its own.
 pub struct Serving {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -68,25 +68,24 @@ pub struct Serving {
     threads: Threads,
 }
 
-/// The input of the bootstrap server.
 pub struct Setup {
     pub options: KopsControllerOptions,
-    /// The cloud that identifies machines.
+    /// The API of the cloud, which identifies machines.
     pub cloud: Arc<dyn ControlPlane>,
-    /// The machines that were enrolled.
+    /// The enrolled machines.
     pub hosts: Arc<Enrolled>,
-    /// The kubeconfig of the API server that has the Nodes; `None` in a pod. The server uses a client of its own, which shares no
+    /// The kubeconfig for the API server that has the Nodes; `None` in a pod. The bootstrap server has a client of its own, so it shares no
     /// connections with the rest of this process.
     pub kubeconfig: Option<PathBuf>,
-    /// The state store, which has the configurations of groups.
+    /// The state store, which contains the configurations of instance groups.
     pub store: Arc<Store>,
     pub metrics: Metrics,
 }
 
 impl Setup {
-    /// Starts the server if the configuration has one, and retries until the server can serve. A retry is necessary if
-    /// kOps' own kops-controller still has the port, if the keys are missing before the first node run, or if the API
-    /// server does not answer or gives no rights. Returns after the first attempt.
+    /// Starts the server if the configuration has a server, and retries until it can serve. Returns after the first attempt. Retries are
+    /// necessary because kOps' own kops-controller may still have the port, and the first node run may not have written the keys. The API
+    /// server may also not answer or give no rights.
     pub async fn start(self) -> Result<Option<Serving>> {
         if self.options.server.is_none() {
             return Ok(None);
@@ -94,7 +93,7 @@ impl Setup {
         self.metrics.bootstrap.down.set(1);
         let (tried, first_try) = oneshot::channel();
         let serving = Serving::on_own_threads(|stopped| self.keep_trying(tried, stopped))?;
-        // The sender is dropped without a value, so this is always an error.
+        // The sender never sends, so this returns an error when the sender is dropped.
         let _ = first_try.await;
         Ok(Some(serving))
     }
@@ -130,8 +129,8 @@ impl Setup {
             || Failure::new(Kind::ControlPlaneSettings, "there is no server in the configuration");
         let server = options.server.as_ref().ok_or_else(without_server)?;
         let keystore = Arc::new(Keystore::load(server)?);
-        // Bind before any other preparation or request: during a takeover, another program may have the port for days. A bound socket
-        // that does not listen yet refuses connections.
+        // Bind before any other preparation or request: during a takeover, another program may have the port for days. A socket that is
+        // bound but does not listen refuses connections.
         let bound = server::bind(&server.listen).await?;
         let nodes = Nodes::new(kops_agent_kube::client(self.kubeconfig.as_deref())?);
         api_server_answers(&nodes).await?;
@@ -163,8 +162,9 @@ impl Setup {
     }
 }
 
-/// Checks access to Nodes before the server listens, because every answer reads a Node. A machine retries a refused connection within
-/// seconds, also at another control plane. An internal error would cost the machine a proof of identity and a backoff.
+/// Checks access to Nodes before the server listens, because every answer requires a Node. If a connection is refused, a machine retries
+/// within seconds, also at another control plane. After an internal error, in contrast, the machine waits for a backoff and needs a new
+/// proof of identity.
 async fn api_server_answers(nodes: &Nodes) -> Result<()> {
     timeout(NODE_WITHIN, nodes.can_be_read())
         .await
@@ -180,7 +180,7 @@ async fn serve(server: Server, keystore: &Keystore, stopped: watch::Receiver<boo
     }
 }
 
-/// Creates the verifiers: for machines of this cloud, and for enrolled machines.
+/// Creates the verifiers for machines of this cloud and for enrolled machines.
 async fn verifiers(
     server: &KopsControllerServerOptions,
     cloud: &dyn ControlPlane,
@@ -200,7 +200,7 @@ async fn verifiers(
     Ok(verifiers)
 }
 
-/// While this value exists, the metric `down` is 0. When it is dropped for any reason, the metric is 1.
+/// Sets the metric `down` to 0 while this value exists. When this value is dropped for any reason, the metric becomes 1.
 struct Up<'a> {
     down: &'a Gauge,
 }
@@ -219,7 +219,7 @@ impl Drop for Up<'_> {
 }
 
 impl Serving {
-    /// Runs a task on threads of its own. The task must end when its receiver becomes true.
+    /// Runs a task on threads of its own. The task must end when the value in its receiver becomes true.
     fn on_own_threads<F: Future<Output = ()> + Send + 'static>(
         task: impl FnOnce(watch::Receiver<bool>) -> F,
     ) -> Result<Serving> {
@@ -231,7 +231,7 @@ impl Serving {
         Ok(Serving { stop, task, threads })
     }
 
-    /// Waits until the server ends without being told to stop. Returns the cause.
+    /// Waits until the server ends without a request to stop. Returns the cause.
     pub async fn ended(&mut self) -> anyhow::Error {
         match (&mut self.task).await {
             Ok(()) => Failure::new(Kind::Ended, "the bootstrap server has ended unexpectedly").into(),
@@ -239,10 +239,10 @@ impl Serving {
         }
     }
 
-    /// Stops accepting connections, and waits until the open ones have finished.
+    /// Stops accepting connections, and waits until the open connections are done.
     pub async fn drain(mut self) {
         let _ = self.stop.send(true);
-        // The task sees the stop and ends by itself.
+        // The task ends because `stop` is true.
         let _ = (&mut self.task).await;
     }
 }

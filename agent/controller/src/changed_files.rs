@@ -4,11 +4,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The interval between checks of files.
 pub const LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 
-/// Detects changed contents without reading them: inode, size and modification time of each file; `None` for a missing
-/// file.
+/// The inode, size and modification time of each file, to detect changes without reading contents. `None` for a missing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamps(Vec<Option<(u64, u64, i64, i64)>>);
 
@@ -22,14 +20,13 @@ impl Stamps {
     }
 }
 
-/// Files, with their stamps at the last check.
 #[derive(Debug)]
 pub struct Watched {
     files: Vec<(PathBuf, Stamps)>,
 }
 
 impl Watched {
-    /// Takes the stamps of the files now. Call this before reading the files, so that no later change is missed.
+    /// Takes the stamps of the files. Call this before reading the files: otherwise a change between both is missed.
     pub fn new(files: Vec<PathBuf>) -> Watched {
         let now = |file: PathBuf| {
             let stamps = Stamps::new(&[&file]);
@@ -38,7 +35,7 @@ impl Watched {
         Watched { files: files.into_iter().map(now).collect() }
     }
 
-    /// Waits until an existing file differs from the last check. Returns its path.
+    /// Waits until a file exists and differs from its last check. Returns the path of the file.
     pub async fn changed(&mut self, every: Duration) -> PathBuf {
         loop {
             tokio::time::sleep(every).await;
@@ -70,7 +67,7 @@ mod tests {
         std::fs::rename(&new, &files[1]).unwrap();
         assert_eq!(watched.changed(Duration::from_millis(1)).await, files[1]);
 
-        // `changed` returns a change only once. If a deleted file exists again, the file has changed.
+        // `changed` returns each change once. If a deleted file exists again, the file has changed.
         std::fs::write(&files[0], "new").unwrap();
         assert_eq!(watched.changed(Duration::from_millis(1)).await, files[0]);
     }

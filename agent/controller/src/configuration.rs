@@ -14,9 +14,9 @@ use kops_agent_store::Store;
 use crate::changed_files::Watched;
 use crate::options::{ControllerOptions, LabelsFrom};
 
-/// The environment variable that replaces a missing `--labels-from`.
+/// The environment variable that is used if `--labels-from` is missing.
 const LABELS_FROM: &str = "KOPS_AGENT_LABELS_FROM";
-/// How long requests to the store are retried before the controller goes on without it.
+/// How long requests to the store are retried. After this time, the controller continues without the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads kops-controller's configuration, as kOps writes it.
@@ -33,7 +33,7 @@ pub fn store(mirrors: &[String]) -> Result<Store> {
     Ok(Store::new(mirrors)?.with_retries(retries))
 }
 
-/// Returns the source of labels: from the flag, else from the environment, else the default.
+/// Returns the source of labels. The flag overrides the environment variable, which overrides the default.
 pub fn labels_from(given: Option<LabelsFrom>) -> Result<LabelsFrom, Failure> {
     let said = std::env::var(LABELS_FROM).ok().filter(|said| !said.is_empty());
     match (given, said.as_deref()) {
@@ -48,13 +48,13 @@ pub fn labels_from(given: Option<LabelsFrom>) -> Result<LabelsFrom, Failure> {
     }
 }
 
-/// Waits until a file that was read at the start has changed and is valid. A process that ended because of an invalid
-/// file would not start again, even after the file is fixed.
+/// Waits until a file that was read at the start has changed and is valid. The process must not end while a file is invalid: it could not
+/// start again.
 pub async fn changed_for_good(files: &mut Watched, given: &ControllerOptions, every: Duration) -> PathBuf {
     changed_to_usable(files, every, || can_be_used(given)).await
 }
 
-/// Waits until one of these files has changed and `can_be_used` accepts it.
+/// Waits until one of these files has changed and `can_be_used` succeeds.
 pub async fn changed_to_usable(
     files: &mut Watched,
     every: Duration,
@@ -73,7 +73,7 @@ pub async fn changed_to_usable(
     }
 }
 
-/// Waits for a signal, or for the change of a file that was read at the start. Returns why this healthy process ends, as the end of a
+/// Waits for a signal, or for the change of a file that was read at the start. Returns why this healthy process ends, as the last part of a
 /// sentence.
 pub async fn reason_to_stop(
     stopped: &mut (impl Future<Output = &'static str> + Unpin),
@@ -87,10 +87,10 @@ pub async fn reason_to_stop(
     }
 }
 
-/// Checks the files as they are now.
+/// Checks whether the current files are valid.
 pub fn can_be_used(given: &ControllerOptions) -> Result<()> {
     options(&given.conf)?;
-    // Creating a client finds more errors. It sends no request.
+    // Creating a client finds errors that parsing the kubeconfig does not find. It sends no request.
     given.kubeconfig.as_deref().map_or(Ok(()), |path| kops_agent_kube::client(Some(path)).map(drop))
 }
 

@@ -26,7 +26,6 @@ use kops_agent_store::{Store, StoreError};
 
 pub use files::Labels;
 
-/// The known state of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Group {
     /// The labels of the group's nodes.
@@ -41,13 +40,13 @@ pub struct Groups {
     store: Arc<Store>,
     base: String,
     interval: Duration,
-    /// Whether saved groups without a written configuration count.
+    /// Whether a saved group without a written configuration counts as a group.
     saved_count: bool,
     known: Mutex<CachedGroups>,
 }
 
-/// The labels of groups, by name. A group that was recreated with another role has several entries, because kOps leaves the
-/// files of the first role behind.
+/// The labels of groups, by name. A group that was recreated with another role has several entries, because kOps does not delete the files
+/// of the first role.
 type ByName = BTreeMap<String, Vec<Arc<Labels>>>;
 
 #[derive(Default)]
@@ -59,14 +58,13 @@ struct CachedGroups {
     failing: bool,
 }
 
-/// The result of reading the store.
 #[derive(Clone, Default)]
 struct Read {
     /// The version of each file.
     versions: BTreeMap<String, String>,
     /// The labels of each file, from the last successful read.
     groups: BTreeMap<String, Arc<Labels>>,
-    /// Why files cannot be read, by file.
+    /// Why files cannot be read, by file name.
     problems: BTreeMap<String, Failure>,
 }
 
@@ -75,19 +73,18 @@ struct Read {
 pub struct Changed(pub BTreeSet<String>);
 
 impl Groups {
-    /// Prepares reading the groups below the cluster's folder `base`, once per interval.
     pub fn new(store: Arc<Store>, base: &str, interval: Duration) -> Groups {
         let base = base.trim_end_matches('/').to_owned();
         Groups { store, base, interval, saved_count: false, known: Mutex::default() }
     }
 
-    /// With `kops_writes_none`, saved groups without a written configuration count too.
+    /// With `kops_writes_none`, a saved group without a written configuration also counts as a group.
     pub fn saved_too(self, kops_writes_none: bool) -> Groups {
         Groups { saved_count: kops_writes_none, ..self }
     }
 
-    /// Returns the state of a group. `noted` has the node's labels in the cloud; they select the role if the group has several
-    /// entries.
+    /// Returns the state of a group. `noted` contains the node's labels in the cloud. If the group has several entries, these labels select
+    /// the entry of the node's role.
     pub fn get(&self, name: &str, noted: &Labels) -> Group {
         let known = self.known.lock();
         let Some(groups) = &known.groups else { return Group::Unreadable };
@@ -101,12 +98,12 @@ impl Groups {
         }
     }
 
-    /// Whether the last refresh could read everything.
+    /// Whether the last refresh could read all files.
     pub fn is_current(&self) -> bool {
         self.known.lock().is_current()
     }
 
-    /// Reads the store. Returns the groups whose labels changed, or that appeared or disappeared.
+    /// Reads the store. Returns the groups that appeared, disappeared, or got other labels.
     pub async fn refresh(&self) -> Changed {
         let before = self.known.lock().read.clone();
         match self.read(before).await {
@@ -127,19 +124,19 @@ impl Groups {
 
     /// Waits until the next refresh is due.
     pub fn pause(&self) -> impl Future<Output = ()> + use<> {
-        // The process id makes the pause up to a tenth longer, so that several processes do not read at the same time.
+        // The process id makes the pause up to a tenth longer, so different processes read at different times.
         let jitter = self.interval.mul_f64(f64::from(std::process::id() % 100) / 1000.0);
         tokio::time::sleep(self.interval + jitter)
     }
 
-    /// Reads the store; `None` if nothing has changed.
+    /// Reads the store; `None` if nothing has changed since `before`.
     async fn read(&self, before: Read) -> Result<Option<(Read, ByName)>> {
         let mut versions = self.store.versions(&self.base, GROUPS, BEHIND_GROUPS).await?;
         versions.retain(|file, _| group_of(file).is_some());
         if self.saved_count {
             versions.extend(saved::versions(&self.store, &self.base, &versions).await?);
         }
-        // Every cluster has groups. A folder without groups is the wrong one, or is still being written.
+        // Every cluster has groups. If a folder has no groups, the path is wrong or kOps is still writing.
         if versions.is_empty() {
             let problem = format!(
                 "{}/{GROUPS} has no {CONFIGURATION} of any group; check configBase, or run `kops update cluster --yes`",
@@ -162,8 +159,8 @@ impl Groups {
         Ok(Some((read, by_name)))
     }
 
-    /// Reads the files in these versions. An unchanged or unreadable file keeps its last labels. An unreadable file gets no
-    /// version here, so the next refresh reads it again.
+    /// Reads the files that have these versions. An unchanged or unreadable file keeps its last labels. The version of an unreadable file
+    /// is not noted, so the next refresh reads the file again.
     async fn read_listed(&self, versions: BTreeMap<String, String>, before: Read) -> Result<Read> {
         let mut read = Read::default();
         for (file, version) in versions {
@@ -173,7 +170,7 @@ impl Groups {
                 Some(last) if is_unchanged => last,
                 last => match self.read_group(&file).await? {
                     Ok(Some(labels)) => Arc::new(labels),
-                    // The file was deleted after the listing. A file that comes back may have the same version, so note no
+                    // The file was deleted after the listing. If the file is created again, it may have the same version. So note no
                     // version.
                     Ok(None) => continue,
                     Err(failure) => {
@@ -189,8 +186,8 @@ impl Groups {
         Ok(read)
     }
 
-    /// Ignores unreadable files of deleted groups: `kops delete ig` leaves them behind. Their last labels stay valid for nodes
-    /// that still exist. If groups cannot be listed, no group counts as deleted.
+    /// Ignores unreadable files of deleted groups, because `kops delete ig` does not delete all files. Their last labels stay valid for
+    /// nodes that still exist. If groups cannot be listed, no group counts as deleted.
     async fn forget_deleted(&self, read: &mut Read, versions: &BTreeMap<String, String>) {
         let listed = self.store.versions(&self.base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await;
         let groups = match listed {
@@ -213,7 +210,8 @@ impl Groups {
         }
     }
 
-    /// Reads the labels of a file; `None` if it was deleted after the listing. The inner error concerns this file alone.
+    /// Reads the labels of a file; `None` if it was deleted after the listing. The inner error concerns only this file; other files can
+    /// still be read.
     async fn read_group(&self, file: &str) -> Result<Result<Option<Labels>, Failure>> {
         if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
             return Ok(saved::labels(&self.store, &self.base, name).await?.map(Some));

@@ -21,10 +21,10 @@ use super::metrics;
 
 /// The answers to probes.
 pub trait Health: Send + Sync + 'static {
-    /// The failure of this process, which a restart helps; `None` if it does its work, or waits for its turn to lead.
+    /// Why a restart of this process would help; `None` if the process works, or waits to lead.
     fn not_live(&self) -> Option<String>;
 
-    /// The condition that this process waits for; `None` if it can do its work now.
+    /// The condition for which this process waits; `None` if the process can do its work now.
     fn not_ready(&self) -> Option<String>;
 
     /// The text of a successful probe.
@@ -39,8 +39,7 @@ const CONNECTIONS: usize = 64;
 const HEADERS_WITHIN: Duration = Duration::from_secs(5);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Listens at an address. While another program has the port, waits and retries, because this process has other
-/// work meanwhile.
+/// Listens at an address. While another program has the port, waits and retries. The process does its other work in the meantime.
 pub async fn listen(address: &str) -> Result<TcpListener> {
     let mut is_told = false;
     loop {
@@ -63,7 +62,6 @@ pub async fn listen(address: &str) -> Result<TcpListener> {
     }
 }
 
-/// Listens at this address, and serves probes forever.
 pub async fn listen_and_serve(
     address: &str,
     health: Arc<dyn Health>,
@@ -72,8 +70,7 @@ pub async fn listen_and_serve(
     serve(listen(address).await?, health, registry).await
 }
 
-/// Polls `answering` once, so that it listens if the address is free. Does not wait for another program to release
-/// the port.
+/// Polls `answering` once, so that it listens if the port is free. Does not wait if another program has the port.
 pub async fn begin(answering: &mut (impl Future<Output = Result<Infallible>> + Unpin)) -> Result<()> {
     tokio::select! {
         biased;
@@ -91,7 +88,7 @@ pub async fn serve(
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let slot = slots.clone().acquire_owned().await?;
-        // `accept` fails if no file descriptors are left, for example. Another connection may free one.
+        // `accept` fails, for example, if there are no free file descriptors. The end of another connection may free a descriptor.
         let Ok((socket, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;

@@ -16,15 +16,15 @@ use kops_agent_kube::list_pages;
 
 /// The API group of `Host` objects.
 pub const GROUP: &str = "kops.k8s.io";
-/// The name of the resource in RBAC rules.
+/// The name of the resource `Host` in RBAC rules.
 pub const RESOURCE: &str = "hosts";
-/// Timeout of the whole list: a machine waits for it.
+/// Timeout of the whole list. A machine waits for the list.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Number of objects per page. Each object is small, and few clusters have more objects.
+/// The number of objects per page. Objects are small, and most clusters have fewer objects than one page.
 const PAGE: u32 = 5000;
 
-/// The fields of a `Host` that are used. Its `managedFields` would need more memory than all of these.
+/// The fields of a `Host` that kops-agent uses. Parsing all fields would need more than twice the memory, because of `managedFields`.
 #[derive(Clone, Debug, Deserialize)]
 struct HostObject {
     metadata: HostMetadata,
@@ -47,7 +47,6 @@ struct HostSpec {
     pod_cidrs: Vec<String>,
 }
 
-/// Lists `Host` objects on the API server.
 #[derive(Clone)]
 pub struct ApiHosts(Client);
 
@@ -80,7 +79,7 @@ impl Hosts for ApiHosts {
 fn in_words(error: &Error) -> String {
     let Error::Api(status) = error else { return error.to_string() };
     let to_do = match status.code {
-        // By default, kOps does not give its controller this right (upstream: `docs/metal.md`).
+        // By default, kOps does not give its controller the right to list `Host`s (upstream: `docs/metal.md`).
         403 => "; apply packaging/kubernetes/hosts-rbac.yaml",
         404 => "; apply kOps' k8s/crds/kops.k8s.io_hosts.yaml",
         _ => "",

@@ -18,12 +18,12 @@ pub struct Identifier {
 }
 
 impl Identifier {
-    /// Asks this cloud, caches its answers in `known`, and counts cache hits in `hits`.
+    /// `known` caches the answers of this cloud. `hits` counts cache hits.
     pub fn new(cloud: Arc<dyn ControlPlane>, known: Arc<Mutex<NodeQueue>>, hits: Counter) -> Identifier {
         Identifier { cloud, known, hits }
     }
 
-    /// Returns the identity of a Node. Caches it if the Node is known.
+    /// Returns the identity of a Node. If `known` has the Node, caches the identity.
     pub async fn identify(&self, node: &ObservedNode) -> Result<Arc<Identity>, NotIdentified> {
         if node.provider_id.is_empty() && self.cloud.names_instances() {
             return Err(NotIdentified::NotYet);
@@ -47,8 +47,8 @@ impl Identifier {
         asked
     }
 
-    /// Makes a refusal definite if possible. An instance has one Node. If the Node with the instance's name is confirmed,
-    /// another Node that claims the instance is an impostor. Otherwise the instance may have been renamed.
+    /// Makes a refusal definite if possible. An instance has one Node. If the Node with the instance's name is confirmed, any other Node
+    /// that claims the instance is an impostor. If not, the instance may have been renamed.
     fn sharpened(&self, node: &ObservedNode, why: NotIdentified) -> NotIdentified {
         match why {
             NotIdentified::Refused(Refusal::OtherName { instance, name })
@@ -93,17 +93,17 @@ mod tests {
             |name: &str, last| Server::of_group(CLUSTER, "nodes", name, IpAddr::from([10, 0, 0, last]));
         hetzner.put(1, server("control-plane-1a2b", 1));
         hetzner.put(2, server("nodes-3c4d", 2));
-        // These servers were renamed after they joined as nodes-5e6f and nodes-7g8h.
+        // These servers joined as nodes-5e6f and nodes-7g8h, and were then renamed.
         hetzner.put(3, server("web", 3));
         hetzner.put(4, server("batch", 4));
         let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
         let cloud = Arc::new(HetznerControlPlane { machines: Arc::new(servers) });
         let identifier = Identifier::new(cloud, Arc::default(), Counter::default());
 
-        // The server with the Node's name is not the server that the Node claims to be.
+        // The server with the Node's name has another number than the Node claims.
         assert_eq!(refused(&identifier, "nodes-3c4d", 1).await, Some(true));
         assert_eq!(refused(&identifier, "nodes-5e6f", 3).await, Some(false), "renamed, and honest");
-        // The Node of a renamed server claims to be server 1, whose own Node has not been seen yet. So the refusal is not
+        // The Node of a renamed server claims to be server 1. The real Node of server 1 has not been seen yet, so the refusal is not
         // definite.
         assert_eq!(refused(&identifier, "nodes-7g8h", 1).await, Some(false));
         assert_eq!(refused(&identifier, "control-plane-1a2b", 1).await, None);

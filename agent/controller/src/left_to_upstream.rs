@@ -51,7 +51,7 @@ async fn probes(listener: TcpListener, why: String) -> Result<Infallible> {
         .await
 }
 
-/// The answers to probes: always healthy, because this process does nothing that could fail.
+/// The answers to probes. They always report success, because this process does nothing that could fail.
 struct StandingBy {
     doing: String,
 }

@@ -3,7 +3,7 @@
 //! `run` sets up, in order: the configuration, the API server, leader election, the node controller, the bootstrap server. If kOps' own
 //! kops-controller has to stay, `left_to_upstream` leaves all of that to it.
 
-// In this crate, `pub` means that other modules use an item. The only user of the crate is the binary.
+// In this crate, `pub` means that other modules use an item. Only the binary uses the crate.
 #![allow(unreachable_pub)]
 
 pub mod addons;
@@ -108,8 +108,7 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
     };
     let mut serving = setup.start().await?;
     let mut answering = pin!(health::listen_and_serve(&given.health_listen, state, registry));
-    // If their port is free, listen for probes before systemd learns that this service runs. So this service answers probes
-    // as soon as systemd treats it as started.
+    // If the probe port is free, listen before systemd is told that this service has started. So a started service always answers probes.
     health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 
@@ -125,7 +124,7 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
             tokio::join!(election.release(), drain);
             Ok(exit::CONVERGED)
         }
-        // End, so that systemd restarts this process. Otherwise machines would find no server, although this process looks healthy.
+        // End this process, so that systemd restarts it. Otherwise the process would look healthy, but machines would find no server.
         error = ended(&mut serving) => Err(error),
         result = &mut answering => match result? {},
         () = election.run() => Ok(exit::FAILED),
@@ -133,8 +132,8 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
     }
 }
 
-/// Labels every Node once. With `is_dry_run`, changes nothing and returns the patches. `None` if a signal came first.
-/// Fails if the configuration leaves the labels to kOps' kops-controller.
+/// Labels every Node once. With `is_dry_run`, changes nothing and returns the patches. `None` if a signal stops it. Fails if the
+/// configuration leaves the labels to kOps' kops-controller.
 pub async fn label_once(given: &ControllerOptions, is_dry_run: bool) -> Result<Option<Found>> {
     let mut stopped = pin!(stop::signal_received()?);
     let options = options(&given.conf)?;
@@ -150,7 +149,6 @@ pub async fn label_once(given: &ControllerOptions, is_dry_run: bool) -> Result<O
     parts.node_labels(given.store_interval, mode).run_once().await.map(Some)
 }
 
-/// The configuration and the connections that each run needs.
 struct Parts {
     options: KopsControllerOptions,
     labels_from: LabelsFrom,
@@ -162,7 +160,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Connects to the API server and the cloud. `None` if a signal comes first.
+    /// Connects to the API server and the cloud. `None` if a stop signal comes first.
     async fn connect(
         given: &ControllerOptions,
         options: KopsControllerOptions,
@@ -172,12 +170,12 @@ impl Parts {
         let client = kops_agent_kube::client(given.kubeconfig.as_deref())?;
         let metrics = Metrics::new();
         let store = Arc::new(store(&given.store_mirrors)?);
-        // The bootstrap server looks up `Host`s by a client of its own, which shares no connection with the Lease.
+        // The bootstrap server looks up `Host`s by a client of its own, which shares no connection with the renewal of the Lease.
         let hosts = kops_agent_kube::client(given.kubeconfig.as_deref())?;
         let hosts = Arc::new(Enrolled::new(Arc::new(ApiHosts::new(hosts))));
         let cloud = tokio::select! {
             cloud = cloud(&options, &metrics, &hosts) => cloud?,
-            // A request to the cloud may last until its deadline. A signal ends the wait.
+            // A request to the cloud may last until its timeout. A signal ends the process earlier.
             signal = stopped => {
                 log::info!("stopping because of {signal}");
                 return Ok(None);
@@ -203,7 +201,7 @@ impl Parts {
             is_synced: AtomicBool::new(false),
             list_timeout: LIST_TIMEOUT,
             cloud_pauses: node_queue::CLOUD_PAUSES,
-            // On clouds where upstream labels no Node, `Tags` has no labels to follow.
+            // On clouds where upstream labels no Node, `Tags` would give no labels.
             labels_from: if cloud.is_labelled_by_upstream() { *labels_from } else { LabelsFrom::Store },
         }
     }

@@ -18,19 +18,18 @@ use kops_agent_cloud::calls::CloudCalls;
 use kops_agent_kube::lease;
 use kops_agent_process::version::{Version, of_this_program};
 
-/// The controller's name in the labels, as upstream has it.
+/// The value of the label `controller`, as in upstream's metrics.
 const NODE: &str = "node";
-/// Upper bounds of controller-runtime's buckets, in seconds.
+/// The upper bounds of controller-runtime's histogram buckets, in seconds.
 const SECONDS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 
-/// The result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reconciled {
-    /// The Node is as it should be.
+    /// The Node has all its labels.
     Success,
     /// The reconcile failed, and is retried.
     Error,
-    /// The Node changed meanwhile, and is reconciled again.
+    /// The Node changed during the reconcile, and is reconciled again.
     Requeued,
     /// The Node is rejected: it is not the machine that it claims to be, or cannot get labels for another
     /// reason.
@@ -80,7 +79,7 @@ pub struct BootstrapMetrics {
     pub connections: Gauge,
     /// Connections that were rejected, or ended before their request arrived, because there were too many.
     pub connections_refused: Counter,
-    /// 1 while machines cannot bootstrap here although the configuration has a server for them.
+    /// 1 while the configuration has a bootstrap server, but machines cannot bootstrap at this process.
     pub down: Gauge,
 }
 
@@ -90,21 +89,21 @@ struct ByGroup {
     state: &'static str,
 }
 
-/// The metrics of the rollout that this process leads. Clones share their values.
+/// The metrics of the rollout that this process leads. Clones share one set of values.
 #[derive(Clone, Debug, Default)]
 pub struct RolloutMetrics {
     nodes: Family<ByGroup, Gauge>,
-    /// 1 while the policy is not valid.
+    /// 1 if the policy is not valid, else 0.
     policy_refused: Gauge,
 }
 
 impl RolloutMetrics {
-    /// Clears the metrics, because this process does not lead, or there is no rollout.
+    /// Clears the metrics, because this process does not lead or the cluster has no rollout.
     pub fn clear(&self) {
         self.show(&Status::default(), false);
     }
 
-    /// Shows the status of a rollout, and whether the policy is refused.
+    /// Sets the metrics to the status of a rollout. Also sets whether the policy is refused.
     pub fn show(&self, status: &Status, is_policy_refused: bool) {
         self.policy_refused.set(is_policy_refused.into());
         self.nodes.clear();
@@ -136,20 +135,18 @@ impl BootstrapMetrics {
         }
     }
 
-    /// Counts an answer to a machine, and its duration.
+    /// Counts an answer to a bootstrap request, and the duration.
     pub fn count_bootstrap(&self, reason: &'static str, is_granted: bool, took: Duration) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.requests.get_or_create(&ByOutcome { outcome, reason }).inc();
         self.seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts an answer to a node's renewal request.
     pub fn renewed(&self, reason: &'static str, is_granted: bool) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.renewals.get_or_create(&ByOutcome { outcome, reason }).inc();
     }
 
-    /// Counts an answer to a node's request about a slot.
     pub fn paced(&self, reason: &'static str, is_granted: bool) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.slots.get_or_create(&ByOutcome { outcome, reason }).inc();
@@ -210,9 +207,9 @@ pub struct Metrics {
     refusals: Family<Reason, Counter>,
     /// Patches that the API server accepted.
     pub patches: Counter,
-    /// Labels that Nodes did not get, because the API server rejects them.
+    /// Labels that the API server would reject, so that Nodes did not get them.
     pub labels_left_out: Counter,
-    /// Nodes whose identity was in the cache.
+    /// Lookups that found a Node's identity in the cache.
     pub cache_hits: Counter,
     /// Whether this process holds the Lease.
     pub leads: Gauge,
@@ -246,7 +243,6 @@ impl Metrics {
         }
     }
 
-    /// Counts a reconcile, and its duration.
     pub fn reconciled(&self, result: Reconciled, took: Duration) {
         self.reconciled.get_or_create(&ByResult { result }).inc();
         if result == Reconciled::Error {
@@ -260,7 +256,7 @@ impl Metrics {
         self.refusals.get_or_create(&Reason { reason }).inc();
     }
 
-    /// Sets the numbers of due Nodes, and of Nodes that wait for a cloud that does not answer.
+    /// Sets two numbers: the due Nodes, and the Nodes that wait because their cloud does not answer.
     pub fn queued(&self, depth: usize, waiting_for_cloud: usize) {
         self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
         self.waiting_for_cloud.set(i64::try_from(waiting_for_cloud).unwrap_or(i64::MAX));
@@ -313,7 +309,7 @@ impl Metrics {
             "Nodes whose instance was in the cache",
             self.cache_hits.clone(),
         );
-        // A process that never leads has no leader metric, so that no rule expects it to lead.
+        // Only a process that labels Nodes has the leader metric. An alert rule would expect any process with this metric to lead.
         if labels_nodes {
             registry.sub_registry_with_label(("name".into(), lease::NAME.into())).register(
                 "leader_election_master_status",
@@ -362,7 +358,7 @@ pub fn register_build(registry: &mut Registry) {
 /// Encodes the metrics as text (OpenMetrics).
 pub fn text(registry: &Registry) -> String {
     let mut text = String::new();
-    // Writing to a String does not fail.
+    // Ignore the result, because writing to a String cannot fail.
     let _ = encode(&mut text, registry);
     text
 }
@@ -404,7 +400,7 @@ mod tests {
         words.filter(|word| FAMILIES.iter().any(|family| word.starts_with(family))).collect()
     }
 
-    /// All metrics of control-plane mode, each with a value.
+    /// The text of control-plane mode's metrics, in which each metric has a value.
     fn every_metric() -> String {
         let metrics = Metrics::new();
         metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
@@ -418,7 +414,7 @@ mod tests {
         text(&metrics.registry(true))
     }
 
-    /// docs/support-policy.md promises these names, types and labels. A new metric adds its line.
+    /// docs/support-policy.md promises these names, types and labels. For a new metric, add a line to the file.
     #[test]
     fn metrics_keep_their_forms() {
         assert_eq!(forms(&every_metric()), include_str!("metrics/controller.txt"));

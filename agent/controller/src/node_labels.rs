@@ -42,19 +42,18 @@ use outcome::{Outcome, in_words, left_out};
 
 /// The number of patches in flight at the same time.
 const PATCHES_AT_ONCE: usize = 32;
-/// The number of Nodes that are reconciled at the same time. Each takes some kB until it has its labels.
+/// The number of Nodes that are reconciled at the same time. Each of them needs some kB of memory.
 const LOOKS_AT_ONCE: usize = 5000;
-/// Further reconciles start only when at most this many are in flight. So thousands start together, and each call to the cloud
-/// asks for as many Nodes as it may.
+/// New reconciles start only while at most this many are in flight. So thousands start together, and each call to the cloud asks for as
+/// many Nodes as possible.
 const LOOKS_FEW: usize = 2000;
 /// The interval between resyncs. A resync reconciles all Nodes together, which needs few calls to the cloud.
 const RESYNC: Duration = Duration::from_secs(60 * 60);
-/// The problem of a Node with repeated conflicts.
+/// The problem of a Node whose reconciles conflict repeatedly.
 const OUTDATED: &str = "it has changed, but the watch of Nodes has not delivered the change";
-/// The consecutive failures of the cloud before an Event. An outage of some seconds is only logged.
+/// The consecutive failures of the cloud before an Event. A shorter outage is only logged.
 const TOLD_AFTER: u32 = 4;
 
-/// The input and the state of the node controller.
 pub struct NodeLabels {
     pub nodes: Nodes,
     /// The state of each Node.
@@ -68,7 +67,6 @@ pub struct NodeLabels {
     pub events: Events,
     pub metrics: Metrics,
     pub mode: Mode,
-    /// Whether all Nodes are known.
     pub is_synced: AtomicBool,
     /// The timeout of a page of the list of Nodes: [`kops_agent_kube::node_watch::LIST_TIMEOUT`].
     pub list_timeout: Duration,
@@ -78,25 +76,23 @@ pub struct NodeLabels {
     pub labels_from: LabelsFrom,
 }
 
-/// Whether patches are applied or shown.
 #[derive(Clone)]
 pub enum Mode {
-    /// The patch is applied while this process leads.
+    /// Patches are applied while this process leads.
     Apply(Leadership),
-    /// The patch is shown, not applied.
+    /// Patches are returned, not applied.
     Show,
 }
 
-/// The result of a single run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Patches that were not applied, by the Node's name.
+    /// The patches that were not applied, by the Node's name.
     pub patches: BTreeMap<String, NodePatch>,
     /// How many Nodes were patched.
     pub patched: usize,
-    /// Why Nodes could not be reconciled, by the Node's name.
+    /// Why some Nodes could not be reconciled, by the Node's name.
     pub problems: BTreeMap<String, String>,
-    /// How many of these problems may be solved by a retry.
+    /// How many of the problems a retry may solve.
     pub failed: usize,
 }
 
@@ -126,7 +122,7 @@ impl NodeLabels {
                         None => known.gone(&name, now),
                     }
                 }
-                // While thousands of reconciles are in flight, thousands more Nodes may be due. Do not count them at each event.
+                // While thousands of reconciles are in flight, thousands of Nodes may be due. Counting them at each event would be slow.
                 if is_idle {
                     self.metrics.queued(known.depth(now), known.outage().len());
                 }
@@ -176,7 +172,6 @@ impl NodeLabels {
         }
     }
 
-    /// Reconciles every Node once.
     pub async fn run_once(&self) -> Result<Found> {
         self.groups.refresh().await;
         let mut found = Found::default();
@@ -213,7 +208,7 @@ impl NodeLabels {
             };
             found.problems.insert(node.name.clone(), problem);
         }
-        // `believes_most` needs the results of all Nodes.
+        // `believes_most` is only right after all Nodes have been identified.
         for (node, refusal) in refused {
             let Some(patch) = self.roles_to_take_away(&node, &refusal) else { continue };
             match &self.mode {
@@ -265,7 +260,7 @@ impl NodeLabels {
     }
 
     async fn outcome(&self, node: &ObservedNode, slots: &Semaphore) -> Outcome {
-        // Ask at the same time, so that both questions share a call to the cloud.
+        // Ask for both concurrently, so that they share a call to the cloud.
         let (identity, ranges) = join(self.identifier.identify(node), self.pod_ranges.missing(node)).await;
         let identity = match identity {
             Ok(identity) => identity,
@@ -273,7 +268,7 @@ impl NodeLabels {
             Err(NotIdentified::Refused(refusal)) => return Outcome::Refused(refusal),
             Err(NotIdentified::Unavailable(problem)) => return Outcome::Unanswered(problem),
         };
-        // A problem with the group does not keep pods from their addresses. Missing addresses do not keep a Node from its labels.
+        // A Node gets its pod addresses even if its group has a problem. A Node gets its labels even if its pod addresses are missing.
         let (ranges, lacking) = ranges.map_or_else(|why| (Vec::new(), Some(why)), |ranges| (ranges, None));
         let (labels, refused) = match self.wanted(node, &identity) {
             Ok(wanted) => (labels::diff(node, &wanted), None),
@@ -308,8 +303,8 @@ impl NodeLabels {
         }
     }
 
-    /// The patch that removes roles from a rejected Node, if it has any. With `Tags`, roles stay: upstream's controller gives
-    /// roles to such a Node, so they would come and go as the Lease changes hands.
+    /// The patch that removes all roles from a rejected Node; `None` if it has no roles. With `Tags`, roles stay: upstream's controller
+    /// gives roles to such a Node, so they would change whenever the other controller leads.
     fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<NodePatch> {
         if self.labels_from == LabelsFrom::Tags {
             return None;
@@ -326,7 +321,8 @@ impl NodeLabels {
         NodePatch::new(Some(patch), Vec::new())
     }
 
-    /// Removes the roles, and creates an Event. Returns whether it did. After a failure, the next reconcile of the Node retries.
+    /// Removes the roles, and creates an Event. Returns whether the roles were removed. After a failure, the next reconcile of the Node
+    /// retries.
     async fn take_roles_away(
         &self,
         node: Arc<ObservedNode>,
@@ -377,16 +373,16 @@ impl NodeLabels {
             "instance groups have changed: {}",
             changed.0.iter().cloned().collect::<Vec<_>>().join(", ")
         );
-        // Wake all Nodes. Their identities are cached, so this causes no calls to the cloud.
+        // Wake all Nodes. This causes no calls to the cloud, because the Nodes' identities are cached.
         self.known.lock().wake_all(Instant::now());
     }
 
-    /// Notes the result of a reconcile. Returns the message for an Event about the cloud, if one is due.
+    /// Notes the result of a reconcile. Returns a message if an Event about the cloud is due.
     fn settle(&self, node: &ObservedNode, outcome: Outcome, took: Duration) -> Option<String> {
         let (name, now) = (node.name.as_str(), Instant::now());
         let mut known = self.known.lock();
         if known.get(name).is_none() {
-            // The Node was deleted during its reconcile. Anything noted about it now would stay forever.
+            // The Node was deleted during its reconcile. Any state noted now would never be removed.
             known.gone(name, now);
             return None;
         }
@@ -417,7 +413,7 @@ impl NodeLabels {
             None => known.done(name),
             Some(problem) => {
                 let pause = known.failed(name, now);
-                log::warn!("the Node {name}: {problem}; looking again in {pause:.0?}");
+                log::warn!("the Node {name}: {problem}; retrying in {pause:.0?}");
             }
         }
         match known.cloud_answered(name, now) {
@@ -441,8 +437,8 @@ impl NodeLabels {
     }
 }
 
-/// Notes that the cloud did not answer for a Node. Logs this once for all waiting Nodes. Returns the message for an Event if the
-/// outage lasts.
+/// Notes that the cloud did not answer for a Node. Logs one message for all waiting Nodes. If the outage lasts, returns the message for an
+/// Event.
 fn unanswered(known: &mut NodeQueue, name: &str, problem: &str, now: Instant) -> Option<String> {
     let pause = known.unanswered(name, now)?;
     let outage = known.outage();

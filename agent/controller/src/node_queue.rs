@@ -28,14 +28,14 @@ use queue_entry::QueueEntry;
 
 use kops_agent_kube::node_api::{NodeObject, observed};
 
-/// The pause after a conflict, in which the watch should report the Node's new version.
+/// The pause after a conflict. During this pause, the watch should report the Node's new version.
 pub const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The Nodes by name, each with its place in the queue and its known identity.
+/// The Nodes by name, each with its queue entry and its identity.
 #[derive(Debug, Default)]
 pub struct NodeQueue {
     nodes: BTreeMap<Arc<str>, NodeState>,
-    /// The queued Nodes, by their due time. [`NodeQueue::change_entry`] maintains it.
+    /// The queued Nodes, by the time when they are due. [`NodeQueue::change_entry`] maintains this schedule.
     schedule: BTreeSet<(Instant, Arc<str>)>,
     outage: Outage,
     is_complete: bool,
@@ -43,20 +43,20 @@ pub struct NodeQueue {
 
 #[derive(Debug, Default)]
 struct NodeState {
-    /// The Node as last seen; `None` before the list of Nodes is complete, and after the Node's deletion.
+    /// The Node as the watch last reported it. `None` before the list of Nodes is complete, and after the Node's deletion.
     seen: Option<Arc<ObservedNode>>,
-    /// The Node in a list that is not complete yet.
+    /// The Node in a list that is still being read.
     listed: Option<Arc<ObservedNode>>,
-    /// A version that caused a conflict: the API server has another version than the last seen one.
+    /// The version of the Node that caused a conflict, because the API server has a newer version.
     outdated: Option<String>,
     queue_entry: QueueEntry,
     waits_for_cloud: bool,
     identity_answer: IdentityAnswer,
 }
 
-/// Input from the watch of Nodes.
+/// Methods for the events of the watch of Nodes.
 impl NodeQueue {
-    /// Resets all state except the identities. `pauses` is the backoff while the cloud does not answer.
+    /// Resets all state except the Nodes' identities. `pauses` is the backoff while the cloud does not answer.
     pub fn begin(&mut self, pauses: Pauses) {
         for state in self.nodes.values_mut() {
             *state = NodeState {
@@ -74,7 +74,7 @@ impl NodeQueue {
         self.is_complete
     }
 
-    /// The Node of this name as it was last seen.
+    /// The Node of this name as the watch last reported it.
     pub fn get(&self, name: &str) -> Option<&Arc<ObservedNode>> {
         self.nodes.get(name)?.seen.as_ref()
     }
@@ -105,8 +105,8 @@ impl NodeQueue {
         self.is_complete = true;
     }
 
-    /// Stores a Node. A kubelet reports every few seconds, so only a new providerID, new labels, or a version awaited after a conflict
-    /// queue the Node.
+    /// Stores a Node. Queues it only for a new providerID, new labels, or the version awaited after a conflict, because kubelets report
+    /// every few seconds.
     pub fn see(&mut self, node: Arc<ObservedNode>, now: Instant) {
         let state = self.entry(&node.name);
         let is_awaited = state.outdated.as_ref().is_some_and(|version| *version != node.resource_version);
@@ -119,7 +119,7 @@ impl NodeQueue {
         }
     }
 
-    /// Removes a deleted Node. An in-flight reconcile keeps its place until [`NodeQueue::gone`].
+    /// Removes a deleted Node. An in-flight reconcile keeps its entry until [`NodeQueue::gone`].
     pub fn forget(&mut self, name: &str) {
         self.release(name);
         self.change_entry(name, |queue_entry| {
@@ -162,15 +162,14 @@ impl NodeQueue {
         result
     }
 
-    /// Queues a changed Node. It is reconciled once its current reconcile and its backoff have ended, and the cloud answers.
+    /// Queues a changed Node. The Node is reconciled after its current reconcile and its backoff end, and once the cloud answers.
     pub fn changed(&mut self, name: &str, now: Instant) {
         if !self.nodes.get(name).is_some_and(|state| state.waits_for_cloud) {
             self.change_entry(name, |queue_entry| queue_entry.changed(now));
         }
     }
 
-    /// Queues a Node for `at`, or for the end of its current reconcile. Ignores its backoff, because the cause of its failure may be
-    /// gone.
+    /// Queues a Node for `at`, or for the end of its current reconcile. Ends its backoff, because the cause of the failure may be over.
     pub fn wake(&mut self, name: &str, at: Instant) {
         self.release(name);
         self.change_entry(name, |queue_entry| queue_entry.wake(at));
@@ -182,8 +181,8 @@ impl NodeQueue {
         names.iter().for_each(|name| self.wake(name, at));
     }
 
-    /// Takes at most `most` due Nodes off the queue, the longest due first. Returns their names, sorted; their reconciles begin now. One
-    /// more Node may follow, which probes whether the cloud answers.
+    /// Takes at most `most` due Nodes off the queue, starting with those that are due longest. Returns their names, sorted. Their
+    /// reconciles begin now. The list may contain one more Node, which probes whether the cloud answers.
     pub fn take(&mut self, now: Instant, most: usize) -> Vec<String> {
         let due = self.schedule.iter().take_while(|(at, _)| *at <= now).map(|(_, name)| name);
         let idle = due.filter(|name| !self.is_looked_at(name)).take(most);
@@ -196,7 +195,7 @@ impl NodeQueue {
         ready
     }
 
-    /// Takes the Node that probes whether the cloud answers: the next name after the last probe.
+    /// Takes the Node that probes whether the cloud answers. It is the next waiting Node in the order of names.
     fn take_for_all(&mut self, now: Instant) -> Option<String> {
         let after = (Bound::Excluded(self.outage.due(now)?), Bound::Unbounded);
         let waits = |(_, state): &(&Arc<str>, &NodeState)| state.waits_for_cloud;
@@ -215,18 +214,18 @@ impl NodeQueue {
         self.change_entry(name, QueueEntry::done);
     }
 
-    /// Notes a write to a Node. After repeated writes, returns the backoff in which the Node is not reconciled.
+    /// Notes a write to a Node. After repeated writes, returns a backoff, during which the Node is not reconciled.
     pub fn written(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.change_entry(name, |queue_entry| queue_entry.written(name, now))
     }
 
-    /// Notes a failed reconcile. Returns the backoff before the retry, which is zero if the Node was woken meanwhile.
+    /// Notes a failed reconcile. Returns the backoff before the retry, which is zero if the Node was woken during the reconcile.
     pub fn failed(&mut self, name: &str, now: Instant) -> Duration {
         self.change_entry(name, |queue_entry| queue_entry.failed(name, now))
     }
 
-    /// Notes that the cloud did not answer for a Node. The Node waits until the cloud answers for another Node. Returns the backoff before
-    /// the next probe, if this is the first failure of the outage or the Node is the probe.
+    /// Notes that the cloud did not answer for a Node. The Node then waits until the cloud answers for a probe. If this is the first
+    /// failure of the outage, or if the Node is the probe, returns the backoff before the next probe.
     pub fn unanswered(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.change_entry(name, QueueEntry::suspend);
         let state = self.nodes.get_mut(name)?;
@@ -236,8 +235,8 @@ impl NodeQueue {
         self.outage.failed(name, now)
     }
 
-    /// Notes that a Node was reconciled, or that its reconcile failed for another reason than a cloud that does not answer. If the Node was
-    /// the probe, all waiting Nodes become due. Returns their number.
+    /// Notes that a Node was reconciled, or that its reconcile failed although the cloud answered. If the Node was the probe, all waiting
+    /// Nodes become due. Returns the number of waiting Nodes.
     pub fn cloud_answered(&mut self, name: &str, now: Instant) -> usize {
         self.release(name);
         if !self.outage.cloud_answered(name) {
@@ -262,7 +261,7 @@ impl NodeQueue {
         self.outage.gone(name, now);
     }
 
-    /// The earliest due time of a Node that is not being reconciled, or of the next probe.
+    /// The earliest due time of all Nodes that are not being reconciled, and of the next probe.
     pub fn next_due(&self) -> Option<Instant> {
         let idle = self.schedule.iter().find(|(_, name)| !self.is_looked_at(name));
         idle.map(|(at, _)| *at).into_iter().chain(self.outage.next()).min()
@@ -281,13 +280,13 @@ impl NodeQueue {
         }
     }
 
-    /// Whether this version of the Node has caused a conflict before.
+    /// Whether this version of the Node has caused a conflict.
     pub fn is_outdated(&self, node: &ObservedNode) -> bool {
         let outdated = self.nodes.get(node.name.as_str()).and_then(|state| state.outdated.as_ref());
         outdated == Some(&node.resource_version)
     }
 
-    /// Notes a conflict: the API server has another version of the Node. The first conflict of a version queues the Node.
+    /// Notes a conflict, which means that the API server has another version of the Node. The first conflict of a version queues the Node.
     pub fn conflicted(&mut self, node: &ObservedNode, now: Instant) {
         if !self.is_outdated(node) {
             self.entry(&node.name).outdated = Some(node.resource_version.clone());
@@ -295,14 +294,14 @@ impl NodeQueue {
         }
     }
 
-    /// Notes a reconcile without a conflict.
+    /// Notes that a reconcile of the Node had no conflict.
     pub fn is_current(&mut self, name: &str) {
         if let Some(state) = self.nodes.get_mut(name) {
             state.outdated = None;
         }
     }
 
-    /// Whether no Node is being reconciled or waits for the cloud, and only retries are queued.
+    /// Whether no Node is being reconciled or waits for the cloud. Nodes may still be queued for a retry.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.outage.len() == 0 && self.nodes.values().all(|state| state.queue_entry.is_idle())
@@ -310,13 +309,12 @@ impl NodeQueue {
 }
 
 impl NodeQueue {
-    /// The confirmed identity of a Node, until its TTL ends.
+    /// The confirmed identity of a Node. `None` after its TTL.
     pub fn identity(&self, name: &str, provider_id: &str, now: Instant) -> Option<&Arc<Identity>> {
         self.nodes.get(name)?.identity_answer.identity(provider_id, now)
     }
 
-    /// When the cloud was first asked about the Node under this providerID, if the Node has been rejected since;
-    /// otherwise `now`.
+    /// When the cloud was first asked about the Node with this providerID, if all answers since have rejected the Node. Otherwise `now`.
     pub fn asked_since(&self, name: &str, provider_id: &str, now: Instant) -> Instant {
         self.nodes.get(name).map_or(now, |state| state.identity_answer.asked_since(provider_id, now))
     }
@@ -327,7 +325,8 @@ impl NodeQueue {
         }
     }
 
-    /// Notes that a Node is rejected, definitely or not. `since` is when the cloud was first asked about the Node.
+    /// Notes that a Node is rejected. `is_definite` says whether the rejection is final. `since` is when the cloud was first asked about
+    /// the Node.
     pub fn refused(&mut self, node: &ObservedNode, since: Instant, is_definite: bool) {
         if let Some(state) = self.nodes.get_mut(node.name.as_str()) {
             state.identity_answer =
@@ -335,8 +334,8 @@ impl NodeQueue {
         }
     }
 
-    /// Whether at least one Node is confirmed, and not more Nodes are definitely rejected than confirmed. Otherwise the configuration may
-    /// belong to another cluster or region, and the rejections may be wrong.
+    /// Whether at least one Node is confirmed, and at most as many Nodes are definitely rejected as confirmed. If not, the configuration
+    /// may belong to another cluster or region, and the rejections may be wrong.
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);
         for state in self.nodes.values() {

@@ -7,13 +7,13 @@ use std::time::Duration;
 pub struct ControllerOptions {
     /// kops-controller's configuration file.
     pub conf: PathBuf,
-    /// The kubeconfig for the API server. `None`: the service account of this pod.
+    /// The kubeconfig for the API server. If `None`, the pod's service account is used.
     pub kubeconfig: Option<PathBuf>,
-    /// Folders to read in place of URLs (`URL=DIR`).
+    /// Folders to read in place of URLs, as `URL=DIR`.
     pub store_mirrors: Vec<String>,
     /// The interval between checks of the state store for changed instance groups.
     pub store_interval: Duration,
-    /// The source of the nodes' labels. `None`: the value of `KOPS_AGENT_LABELS_FROM`, or else the store.
+    /// The source of the nodes' labels. If `None`, it is the value of `KOPS_AGENT_LABELS_FROM`, or else the store.
     pub labels_from: Option<LabelsFrom>,
     /// The address at which the process answers probes.
     pub health_listen: String,

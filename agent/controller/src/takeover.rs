@@ -39,11 +39,11 @@ use kops_agent_spec::{Cluster, KopsControllerOptions};
 use crate::configuration::{options, store};
 use crate::hosts;
 
-/// Timeout of one request of a check.
+/// Timeout of each request of a check.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// How much of an answer a message quotes, in characters.
+/// The maximum length of an answer that a message quotes, in characters.
 const LONGEST_ANSWER: usize = 200;
-/// A group, a resource, a name, a namespace and verbs.
+/// The API group, resource, name, namespace and verbs of an access review.
 type Right = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
 /// The rights that the controller needs on the API server. kOps' own controller needs them too.
@@ -54,14 +54,15 @@ const RIGHTS: [Right; 4] = [
     ("coordination.k8s.io", "leases", lease::NAME, lease::NAMESPACE, &["get", "update"]),
 ];
 
-/// The folder of node configurations in the cluster's folder of the store, and a name that sorts after every file in it.
+/// The folder of the node configurations, in the cluster's folder of the store. The second path sorts after every file in the folder.
 const CONFIGURATIONS: &str = "igconfig/node/";
 const BEHIND_CONFIGURATIONS: &str = "igconfig/node/\u{7f}";
-/// The file from which configurations are derived if kOps writes none.
+/// The file from which configurations are derived. It is needed if kOps writes none.
 const COMPLETED: &str = "cluster-completed.spec";
-/// The right that machines with an enrolled key (`server.pki`) need in addition. By default, kOps does not give it to a controller.
+/// The right to list `Host`s. The controller needs it for machines with an enrolled key (`server.pki`). By default, kOps does not give it
+/// to a controller.
 const RIGHT_OF_HOSTS: Right = (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["list"]);
-/// The rights that slots of nodes need (`docs/pacing.md`). By default, no kOps cluster has them.
+/// The rights that nodes' slots need (`docs/pacing.md`). By default, kOps gives them to no controller.
 const RIGHT_OF_SLOTS: Right =
     ("coordination.k8s.io", "leases", "", pacing::NAMESPACE, &["get", "list", "create", "update"]);
 
@@ -71,13 +72,13 @@ pub struct TakeoverOptions {
     pub conf: PathBuf,
     /// The controller's kubeconfig.
     pub kubeconfig: PathBuf,
-    /// An administrator's kubeconfig, because the controller has no right to list pods.
+    /// An administrator's kubeconfig, for checks that list pods. The controller has no right to list pods.
     pub admin_kubeconfig: PathBuf,
     /// kubelet's kubeconfig, which names this machine's Node.
     pub kubelet_kubeconfig: PathBuf,
-    /// Folders to read in place of URLs (`URL=DIR`).
+    /// Folders to read in place of URLs, as `URL=DIR`.
     pub store_mirrors: Vec<String>,
-    /// The address at which `kops-agent-controller.service` of this machine answers probes.
+    /// The address at which `kops-agent-controller.service` on this machine answers probes.
     pub health: String,
 }
 
@@ -89,7 +90,6 @@ pub enum State {
     Unknown,
 }
 
-/// The result of one check.
 #[derive(Debug, Serialize)]
 pub struct Finding {
     pub what: &'static str,
@@ -130,8 +130,8 @@ fn finding(what: &'static str, answer: Result<Answer>) -> Finding {
     Finding { what, state, why }
 }
 
-/// Checks the way back: whether machines can still bootstrap after kops-agent's service has left this machine. Fails
-/// only if the configuration cannot be read.
+/// Checks whether kops-agent's service can leave this machine: machines must still be able to bootstrap without it. Fails only if the
+/// configuration cannot be read.
 pub async fn check_back(given: &TakeoverOptions) -> Result<Vec<Finding>> {
     let options = options(&given.conf)?;
     let kubeconfigs = Kubeconfigs { controller: &given.kubeconfig, kubelet: &given.kubelet_kubeconfig };
@@ -145,7 +145,7 @@ pub async fn check_back(given: &TakeoverOptions) -> Result<Vec<Finding>> {
     Ok(vec![finding("servers", answer)])
 }
 
-/// Checks that the kOps release that wrote the store is supported: its rules decide how machines are served.
+/// Checks that kops-agent supports the kOps release that wrote the store. The rules of this release decide how machines are served.
 async fn release(given: &TakeoverOptions, options: &KopsControllerOptions) -> Result<Answer> {
     let base = options.config_base.trim_end_matches('/');
     let version = cluster_files::kops_version(&store(&given.store_mirrors)?, base).await;
@@ -198,7 +198,7 @@ async fn rights(client: Result<&Client, Failure>, options: &KopsControllerOption
             missing.join(", ")
         ));
     }
-    // Without a bootstrap server no node asks for a slot.
+    // Without a bootstrap server, nodes cannot request slots.
     let of_slots = match options.server {
         Some(_) => missing_of(client, RIGHT_OF_SLOTS).await?,
         None => Vec::new(),
@@ -266,7 +266,7 @@ async fn holder(client: Result<&Client, Failure>) -> Result<Answer> {
     })
 }
 
-/// Whether machines can still find the bootstrap server once upstream's pods are gone.
+/// Whether machines still find the bootstrap server after upstream's pods have stopped.
 async fn names(given: &TakeoverOptions, options: &KopsControllerOptions) -> Result<Answer> {
     if options.server.is_none() {
         return Ok(ready("the configuration has no bootstrap server, so machines need no name for it"));
@@ -321,8 +321,7 @@ async fn is_found_by_dns(given: &TakeoverOptions, options: &KopsControllerOption
     Ok(decide::is_found_by_dns(&Cluster::parse(&text, &url)?))
 }
 
-/// A pod with the few fields that are used here. Code for all fields of a pod would make this program a fiftieth
-/// larger.
+/// A pod with only the fields that the checks need. The code for all fields would make this program a fiftieth larger.
 type PodObject = Object<PodSpec, IgnoredAny>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -388,7 +387,7 @@ async fn service(address: &str, within: Duration) -> Result<Answer> {
     };
     Ok(match is_ready {
         true => ready("kops-agent-controller.service is ready"),
-        // The service may only wait for its port. Stopping kOps' kops-controller frees the port, so the check reports `Ready`.
+        // The service may only be waiting for its port. Stopping kOps' kops-controller frees the port, so the check reports `Ready`.
         false => ready(format!(
             "kops-agent-controller.service runs, but is not ready: {said}; it becomes ready once kOps' kops-controller stops"
         )),
@@ -414,8 +413,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a service that answers 503, and returns its address. If `goes_on` is true, the answer never ends.
-    /// Otherwise the service sends nothing more, and keeps the connection open.
+    /// Starts a service that answers 503, and returns its address. With `goes_on`, the body never ends. Otherwise the service sends only
+    /// the start of the body, and keeps the connection open.
     async fn answering(goes_on: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

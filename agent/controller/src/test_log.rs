@@ -11,7 +11,6 @@ use parking_lot::{Mutex, MutexGuard};
 #[derive(Clone, Debug)]
 pub struct Line {
     pub text: String,
-    /// The fields, each as `name=value`.
     pub fields: Vec<String>,
 }
 

@@ -25,16 +25,16 @@ use crate::staged::write_file;
 const PATH: &str = "/var/lib/kops-agent/applied.json";
 /// The state that a run is about to apply.
 const BEGUN_PATH: &str = "/var/lib/kops-agent/begun.json";
-/// Format version of a stored state. A state of another version is ignored.
+/// The format version of a stored state. If the version differs, the state is ignored.
 const VERSION: u32 = 1;
 
-/// Where a state's keys and secrets are stored. Empty if this machine reads no store.
+/// The sources of a state's keys and secrets in the store. Empty if this machine reads no store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Sources {
-    /// URL of the folder of keysets.
+    /// The URL of the folder of keysets.
     pub keysets: String,
-    /// URL of the folder of secrets.
+    /// The URL of the folder of secrets.
     pub secrets: String,
 }
 
@@ -45,30 +45,30 @@ pub struct Applied {
     version: u32,
     pub cluster: String,
     pub instance_group: String,
-    /// The machine that the state was applied to ([`kops_agent_spec::facts::Facts::machine`]).
+    /// The machine to which the state was applied ([`kops_agent_spec::facts::Facts::machine`]).
     #[serde(default)]
     pub machine: String,
-    /// `NodeupConfigHash` of the configuration.
+    /// The `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// Whether the agent derived the same configuration from the cluster spec, byte for byte. If the spec later gives
-    /// another configuration, that configuration is newer.
+    /// Whether the agent derived exactly this configuration from the cluster spec. If so, any other configuration that the spec gives later
+    /// is newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_proven: bool,
-    /// The kOps release that wrote the configuration; `None` if an earlier version of the agent did not record it.
+    /// The kOps release that wrote the configuration; `None` if an old version of the agent wrote the state.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
     /// The boot config that the node follows instead of the boot config in its user-data.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
     pub sources: Sources,
-    /// PEM certificates of the keysets that the state needs.
+    /// The PEM certificates of the keysets that the state needs.
     keysets: BTreeMap<String, PublicKeyset>,
     resources: Vec<Resource>,
-    /// Folders where components keep data, by the spec ([`DesiredState::data_folders`]).
+    /// The folders in which components keep data, according to the spec ([`DesiredState::data_folders`]).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) data_folders: BTreeSet<String>,
-    /// Digest of the state at the time of the apply. Another version of the agent may serialize resources
-    /// differently, and would compute another digest.
+    /// The digest of the state when it was applied. It is stored because another version of the agent may serialize resources differently,
+    /// and would compute another digest.
     #[serde(default)]
     digest: String,
 }
@@ -81,10 +81,10 @@ pub(crate) fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     Ok(serde_json::from_value(serde_json::Value::deserialize(deserializer)?).ok())
 }
 
-/// A change of a node that was begun and not finished.
+/// A change of a node that began but did not finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
-    /// The target state; `None` if it was not stored, because an earlier version of the agent began the change.
+    /// The target state. `None` if an old version of the agent began the change and did not store the state.
     pub state: Option<Applied>,
 }
 
@@ -92,12 +92,12 @@ pub struct Unfinished {
 #[serde(default, rename_all = "camelCase")]
 struct PublicKeyset {
     trusted: String,
-    /// Certificates of a keyset's items, by item ID.
+    /// The certificates of a keyset's items, by item ID.
     items: BTreeMap<String, String>,
 }
 
 impl Applied {
-    /// The state for `desired`, with the public part of its keysets from `secrets`.
+    /// The state for `desired`, with the certificates of its keysets from `secrets`.
     pub fn new(
         cluster: &str,
         instance_group: &str,
@@ -131,12 +131,12 @@ impl Applied {
         }
     }
 
-    /// Sets the machine that the state was applied to.
+    /// Sets the machine to which the state was applied.
     pub fn to_machine(self, machine: String) -> Applied {
         Applied { machine, ..self }
     }
 
-    /// Sets whether the agent derived the same configuration from the cluster spec.
+    /// Sets whether the agent derived exactly this configuration from the cluster spec.
     pub fn proven(self, is_proven: bool) -> Applied {
         Applied { is_proven, ..self }
     }
@@ -165,18 +165,17 @@ impl Applied {
         desired
     }
 
-    /// Names of the secrets in the state's files.
+    /// The names of the secrets in the state's files.
     pub fn secrets(&self) -> BTreeSet<&str> {
         self.resources.iter().flat_map(secrets_of).collect()
     }
 
-    /// Keyset items (keyset and ID) whose private keys the state needs: to sign certificates, or to write the keys into
-    /// files.
+    /// The keyset items (keyset and ID) whose private keys the state needs. It needs them to sign certificates or to write key files.
     pub fn items(&self) -> BTreeSet<(&str, &str)> {
         self.resources.iter().flat_map(items).collect()
     }
 
-    /// Keyset items (keyset and ID) that sign the state's certificates.
+    /// The keyset items (keyset and ID) that sign the state's certificates.
     pub fn signers(&self) -> BTreeSet<(&str, &str)> {
         self.resources
             .iter()
@@ -189,7 +188,7 @@ impl Applied {
             .collect()
     }
 
-    /// The path of the file that holds only the private key of a keyset item.
+    /// The path of the file that contains only the private key of a keyset item.
     pub fn file_of_key(&self, keyset: &str, id: &str) -> Option<&str> {
         self.resources.iter().find_map(|resource| match resource {
             Resource::File(File { path, content: Content::SecretText(pieces), .. }) => {
@@ -204,12 +203,12 @@ impl Applied {
         })
     }
 
-    /// PEM certificates of all trusted items of a keyset.
+    /// The PEM certificates of all trusted items in a keyset.
     pub fn trusted_certificates(&self, keyset: &str) -> Option<&str> {
         self.keysets.get(keyset).map(|keyset| keyset.trusted.as_str()).filter(|trusted| !trusted.is_empty())
     }
 
-    /// PEM certificate of a keyset item.
+    /// The PEM certificate of a keyset item.
     pub fn item_certificate(&self, keyset: &str, id: &str) -> Option<&str> {
         self.keysets.get(keyset)?.items.get(id).map(String::as_str)
     }
@@ -233,14 +232,14 @@ fn items(resource: &Resource) -> Vec<(&str, &str)> {
 }
 
 impl Host {
-    /// The last applied state; `None` if there is none. It is also `None` if the stored state does not match the
-    /// record, or cannot be parsed, for example because a newer release of the agent wrote it.
+    /// The last applied state; `None` before the first apply. It is also `None` if the stored state does not match the record, or cannot be
+    /// parsed, for example because a newer release of the agent wrote it.
     pub fn applied(&self) -> Result<Option<Applied>> {
         let record = self.record()?;
         if record.config_hash.is_empty() {
             return Ok(None);
         }
-        // A run may have been killed after it wrote the record and before it stored this state under `PATH`.
+        // A run may have been killed after it wrote the record, but before it moved this state to `PATH`.
         for path in [PATH, BEGUN_PATH] {
             let kept = kept(&self.root, path)?.filter(|kept| kept.config_hash == record.config_hash);
             if let Some(kept) = kept.filter(|kept| record.is_settled_with(&kept.attempt())) {
@@ -250,8 +249,8 @@ impl Host {
         Ok(None)
     }
 
-    /// All stored states, even states that the record does not name: the last applied state, a begun state, or an
-    /// older leftover. Callers use them only to find files that may be secret.
+    /// All stored states: the last applied state, a begun state, or an outdated state. The record may not name them. Callers only use them
+    /// to find files that may be secret.
     pub fn kept_states(&self) -> Result<Vec<Applied>> {
         let mut states = Vec::new();
         for path in [PATH, BEGUN_PATH] {
@@ -260,8 +259,8 @@ impl Host {
         Ok(states)
     }
 
-    /// The unfinished change of a node. `None` if there is none, if the run only repaired the last state, or if the
-    /// change is being rolled back.
+    /// The unfinished change of a node. `None` if there is no such change, if the run only repaired the last state, or if the change is
+    /// being rolled back.
     pub fn unfinished_change(&self) -> Result<Option<Unfinished>> {
         let record = self.record()?;
         if record.config_hash.is_empty() || !record.has_begun_change() || self.is_rolling_back()? {
@@ -272,7 +271,7 @@ impl Host {
         Ok(Some(Unfinished { state: kept }))
     }
 
-    /// The given resources that an interrupted run was about to write but did not write.
+    /// The resources among the given ones that an interrupted run planned to write but did not write.
     pub fn still_to_write<'r>(
         &self,
         ids: impl IntoIterator<Item = &'r ResourceId>,
@@ -287,17 +286,16 @@ impl Host {
         Ok(left)
     }
 
-    /// Stores the state that is about to be applied, so that a later run can resume. The caller holds the lock of the
-    /// apply.
+    /// Stores the state that is about to be applied, so that a later run can finish it. The caller holds the run lock.
     pub fn keep_begun(&self, begun: &Applied) -> Result<()> {
-        // Before the first convergence, there is no settled state that a begun state could be confused with.
+        // Before the first convergence, no run resumes a begun state.
         if self.record()?.config_hash.is_empty() {
             return Ok(());
         }
         write_kept(&self.root, BEGUN_PATH, begun)
     }
 
-    /// Stores an applied state if the record says that it was settled. The caller holds the lock of the apply.
+    /// Stores an applied state if the record says that the state has converged. The caller holds the run lock.
     pub fn keep_applied(&self, applied: &Applied) -> Result<()> {
         let record = self.record()?;
         if record.config_hash != applied.config_hash || !record.is_settled_with(&applied.attempt()) {
@@ -307,8 +305,7 @@ impl Host {
         shred(&self.root, BEGUN_PATH)
     }
 
-    /// The content of a file that is unchanged since the agent wrote it. `None` if the file differs or the agent did
-    /// not write it.
+    /// The content of a file that the agent wrote, if it is unchanged since. `None` if the file differs, or if the agent did not write it.
     pub fn read_unchanged(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let record = self.record()?;
         let Some(left) = record.left_sha256(path) else { return Ok(None) };
@@ -322,8 +319,7 @@ pub(crate) fn shred_begun(root: &Root) -> Result<()> {
     shred(root, BEGUN_PATH)
 }
 
-/// Overwrites and removes the stored states. They contain user-provided text, which may hold a password that is not in
-/// the secret store.
+/// Overwrites and removes the stored states. They contain text from users, which may include a password that is not in the secret store.
 pub(crate) fn shred_applied(root: &Root) -> Result<()> {
     [PATH, BEGUN_PATH].into_iter().try_for_each(|path| shred(root, path))
 }
@@ -445,7 +441,6 @@ mod tests {
         let file = folder.path().join(PATH.trim_start_matches('/'));
         let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let text = kept["resources"].as_array_mut().unwrap().iter_mut().find(|one| one["path"] == "/text");
-        // An older release stored the state without a field, and this release writes the field.
         text.unwrap()["mode"] = "0640".into();
         std::fs::write(&file, kept.to_string()).unwrap();
         assert!(host.applied().unwrap().is_some_and(|known| known != applied));

@@ -30,13 +30,12 @@ use crate::host::Host;
 use crate::record::{Failure, Superseded};
 use crate::secrets::Secrets;
 
-/// The report of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Report {
     /// The resources that the run handled, in order.
     pub applied: Vec<ResourceId>,
     pub summary: Summary,
-    /// The units that are still starting. Nothing on the node depends on them.
+    /// The units that are still starting. No component of the node depends on them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub starting: Vec<String>,
     /// The resources that were left unchanged, with the reason.
@@ -45,17 +44,16 @@ pub struct Report {
 }
 
 impl Host {
-    /// Applies `plan`, which [`kops_agent_plan::diff::diff`] made of `desired` and of this host's observations.
-    /// Everything is checked, resolved, downloaded and verified before the first write. On a machine that is no node
-    /// yet, packages are installed during the downloads of images ([`kops_agent_plan::overlap`]). Dropping the future stops the run
-    /// between two stages, after a running package manager ends.
+    /// Applies `plan`, which [`kops_agent_plan::diff::diff`] made of `desired` and of this host's observations. Before the first write, the
+    /// run checks, resolves, downloads and verifies everything. On a machine that is not yet a node, packages are installed during the
+    /// downloads of images ([`kops_agent_plan::overlap`]). If the future is dropped, the run stops between two stages, but waits for a
+    /// running package manager.
     ///
-    /// An empty plan is worth applying too: it removes what a killed run left.
+    /// An empty plan is also applied, because this removes the leftovers of killed runs.
     ///
-    /// The run ends at the first step that fails. Completed steps stay, and the next run continues from there. If a
-    /// component of a working node does not become healthy, the run rolls everything back ([`Error::RolledBack`]).
-    /// Later runs refuse that change ([`Error::FailedBefore`]). Other failed units are reported at the end
-    /// ([`Error::Units`]).
+    /// The run ends at the first step that fails. Completed steps stay, and the next run continues with the failed step. If a component of
+    /// a working node does not become healthy, the run rolls everything back ([`Error::RolledBack`]). Later runs reject this change
+    /// ([`Error::FailedBefore`]). Other failed units are reported at the end of the run ([`Error::Units`]).
     pub async fn apply(
         &self,
         plan: &Plan,
@@ -82,13 +80,13 @@ impl Host {
         prepared.begin().await?.change().await?.settle(downloads).await
     }
 
-    /// Records, for `status`, that a run failed. An unreadable record stays, so that `status` still reports it. Fails
-    /// if another run holds the lock: the record belongs to that run until it ends.
+    /// Records, for `status`, that a run failed. An unreadable record stays, so that `status` still reports it. Fails if another run holds
+    /// the lock, because only the holder of the lock may write the record.
     pub fn note_failure(&self, kind: Kind, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
-        // An empty record in place of the unreadable one would claim that the agent left nothing here. Only a run that
-        // settles replaces the unreadable record.
+        // If an empty record replaced the unreadable record, it would claim that the agent owns no files here. Only a successful run
+        // replaces an unreadable record.
         if record.unreadable.is_some() {
             return Ok(());
         }
@@ -96,13 +94,13 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records, for `status` and for the report to the cluster, that new machines get the configuration with the hash
-    /// `by`. `next` is the change to that configuration, if this run has planned it. If this machine was repaired
-    /// (`is_put_right`), an earlier failure is over. Fails if another run holds the lock.
+    /// Records, for `status` and for the report to the cluster, that new machines get the configuration with the hash `by`. `next` is the
+    /// planned change to this configuration, if this run has a plan. If this machine was repaired (`is_put_right`), removes an earlier
+    /// failure from the record. Fails if another run holds the lock.
     pub fn note_superseded(&self, by: &str, next: Option<Next>, is_put_right: bool) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
-        // Another run has applied the configuration `by` meanwhile.
+        // Another run has already applied the configuration `by`.
         if record.config_hash == by {
             return Ok(());
         }
@@ -123,8 +121,7 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records that new machines get this machine's configuration, if its hash is `config_hash`. Fails if another run
-    /// holds the lock.
+    /// Records that new machines get the configuration of this machine, if its hash is `config_hash`. Fails if another run holds the lock.
     pub fn note_current(&self, config_hash: &str) -> Result<()> {
         if self.record()?.superseded.is_none() {
             return Ok(());

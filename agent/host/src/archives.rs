@@ -11,7 +11,7 @@ use crate::root::Root;
 use crate::staged::write_file;
 
 impl Host {
-    /// Path of the file lists of archives, below the root.
+    /// The path of the file lists of archives, below the root.
     pub const ARCHIVES: &'static str = "/var/lib/kops-agent/archives.json";
 
     /// Records the files of verified archives.
@@ -26,7 +26,7 @@ impl Host {
         write_file(&self.root, Host::ARCHIVES, 0o644, None, &json)
     }
 
-    /// Refuses to continue if an archive has other files than `desired` assumes.
+    /// Fails if an archive has other files than `desired` assumes.
     pub(crate) fn refuse_other_files(&self, desired: &DesiredState) -> Result<()> {
         let known = read(&self.root)?;
         for (archive, kind) in desired.assumed_archives() {
@@ -41,8 +41,8 @@ impl Host {
     }
 }
 
-/// Reads the file lists of archives. An unreadable file counts as empty, so that decisions assume the files of the
-/// release again.
+/// Reads the file lists of archives. If they cannot be read, returns no lists, so that decisions assume the files of the Kubernetes
+/// release.
 fn read(root: &Root) -> Result<ArchiveFiles> {
     let noted = root.read(Host::ARCHIVES)?.unwrap_or_default();
     Ok(serde_json::from_slice(&noted).unwrap_or_default())

@@ -33,5 +33,5 @@ pub(crate) use request::Request;
 pub(crate) use staging::{Ready, Want};
 pub(crate) use unpack::member_digests;
 
-/// Size of one read, in bytes.
+/// The size of one read, in bytes.
 const BUFFER: usize = 64 * 1024;

@@ -4,22 +4,23 @@ use kops_agent_plan::resource::{DesiredState, Resource};
 use kops_agent_spec::digest::sha256_hex;
 use serde::{Deserialize, Serialize};
 
-/// The text in place of a digest, for an attempt that only renews certificates.
+/// The text that replaces the digest in an attempt that only renews certificates.
 pub(crate) const RENEWAL: &str = "renewal of certificates";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Attempt {
-    /// `NodeupConfigHash` of the configuration that the state is derived from.
+    /// The `NodeupConfigHash` of the configuration from which the state is derived.
     pub(crate) config_hash: String,
-    /// Digest of the desired resources. The cluster can change resources that `config_hash` does not cover.
+    /// The digest of the desired resources. It may change while `config_hash` stays, because the cluster can change resources that
+    /// `config_hash` does not cover.
     pub(crate) desired: String,
 }
 
 impl Attempt {
     pub(crate) fn new(desired: &DesiredState, config_hash: &str) -> Attempt {
         let resources: Vec<&Resource> = desired.iter().map(|(_, resource)| resource).collect();
-        // The resources hold references to secrets, not the secrets.
+        // The resources contain references to secrets, not the secrets themselves.
         let text = serde_json::to_vec(&resources).unwrap_or_default();
         Attempt { config_hash: config_hash.to_owned(), desired: sha256_hex(&text) }
     }
@@ -29,7 +30,7 @@ impl Attempt {
         Attempt { config_hash: config_hash.to_owned(), desired: digest.to_owned() }
     }
 
-    /// Digest that identifies the state.
+    /// The digest that identifies the state.
     pub(crate) fn digest(&self) -> &str {
         &self.desired
     }
@@ -38,7 +39,7 @@ impl Attempt {
         &self.config_hash
     }
 
-    /// A renewal of certificates, which leaves the state unchanged.
+    /// A renewal of certificates, which does not change the state.
     pub(crate) fn renewal(config_hash: &str) -> Attempt {
         Attempt { config_hash: config_hash.to_owned(), desired: RENEWAL.to_owned() }
     }

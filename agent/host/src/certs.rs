@@ -28,8 +28,7 @@ use keep::Reason;
 pub(crate) struct Certificates<'a> {
     secrets: &'a dyn Secrets,
     now: OffsetDateTime,
-    /// Extra lifetime of this node's certificates in hours. It differs between nodes, so that the nodes do not all
-    /// renew at the same time.
+    /// The extra lifetime of this node's certificates, in hours. It differs from node to node, so that nodes renew at different times.
     extra_hours: u32,
     authorities: BTreeMap<(String, String), Authority>,
     entries: BTreeMap<&'a str, Entry<'a>>,
@@ -37,23 +36,23 @@ pub(crate) struct Certificates<'a> {
 
 struct Entry<'a> {
     wanted: &'a Certificate,
-    /// The existing certificate if it is good, or else the issued certificate. If no certificate can be issued now,
-    /// this is the existing certificate even if it is not good.
+    /// The existing certificate if it is good, or else the issued certificate. If no certificate can be issued now, this is the existing
+    /// certificate, even if it is bad.
     pair: Option<PemPair>,
-    /// Whether a desired file holds the certificate.
+    /// Whether a desired file contains the certificate.
     is_used: bool,
-    /// Why the existing certificate must be replaced. `None` also if there is no certificate.
+    /// Why the existing certificate must be replaced. `None` if the certificate is good or missing.
     replace: Option<String>,
-    /// Whether the certificate is right, except that it has expired or needs a renewal.
+    /// Whether the only problem of the certificate is that it has expired or needs a renewal.
     is_due: bool,
     /// Why no certificate can be issued now, although a later run may be able to issue one.
     unissuable: Option<String>,
-    /// The problem of a certificate that is kept because no other one can be issued.
+    /// Why the certificate is bad, if it is kept because no new certificate can be issued.
     stuck: Option<String>,
 }
 
 impl<'a> Certificates<'a> {
-    /// Reads and checks the certificates in the files of a root.
+    /// Reads and checks the certificates in the files below a root.
     pub(crate) fn observe(
         root: &Root,
         desired: &'a DesiredState,
@@ -78,8 +77,7 @@ impl<'a> Certificates<'a> {
         Ok(all)
     }
 
-    /// Loads and checks an available CA, even if nothing must be signed now. So a problem shows before a certificate
-    /// expires.
+    /// Loads and checks a CA, even if the CA has nothing to sign now. So a problem of the CA is reported before a certificate expires.
     fn load_authority(&mut self, wanted: &Certificate) -> Result<()> {
         let id = (wanted.signer.clone(), wanted.keypair_id.clone());
         if self.authorities.contains_key(&id) {
@@ -155,7 +153,7 @@ impl<'a> Certificates<'a> {
         Ok(Entry { wanted, pair: None, is_used, replace, is_due, unissuable: None, stuck: None })
     }
 
-    /// The observed state of a certificate. `None` without a certificate.
+    /// The observed state of a certificate. `None` if there is no such certificate.
     pub(crate) fn observed(&self, name: &str) -> Option<Observed> {
         let entry = self.entries.get(name)?;
         let fingerprint = match &entry.pair {
@@ -201,24 +199,24 @@ impl<'a> Certificates<'a> {
         Some((entry.pair.as_ref()?, entry.wanted))
     }
 
-    /// The content of a file with a certificate. `None` until the certificate is issued.
+    /// The content of a file that contains the certificate. `None` until the certificate is issued.
     pub(crate) fn certificate(&self, name: &str) -> Option<String> {
         let (pair, wanted) = self.pair(name)?;
         let leaf = first_pem(&pair.certificate);
         Some(if wanted.include_root { leaf + &self.signer(name)? } else { leaf })
     }
 
-    /// The content of a file with a private key. `None` until the certificate is issued.
+    /// The content of a file that contains the private key. `None` until the certificate is issued.
     pub(crate) fn private_key(&self, name: &str) -> Option<String> {
         Some(self.pair(name)?.0.private_key.clone())
     }
 
-    /// The certificate of the CA that signs a certificate, in PEM.
+    /// The certificate, in PEM, of the CA that signs the certificate `name`.
     pub(crate) fn signer(&self, name: &str) -> Option<String> {
         self.signer_pem(self.entries.get(name)?.wanted)
     }
 
-    /// The certificate of the signing CA, even if the CA's key is not available.
+    /// The certificate of the signing CA, even if this node does not have the CA's key.
     fn signer_pem(&self, wanted: &Certificate) -> Option<String> {
         match self.authority(wanted) {
             Some(authority) => Some(authority.pem().to_owned()),
@@ -235,12 +233,11 @@ impl<'a> Certificates<'a> {
         self.entries.get(name)?.unissuable.as_deref()
     }
 
-    /// The content of a file with the CAs of a certificate: all trusted CAs. For a certificate that this node signs
-    /// itself, the signing CA comes first.
+    /// The content of a file with the CAs of a certificate. It contains all trusted CAs. If this node signs the certificate itself, the
+    /// signing CA comes first.
     ///
-    /// Upstream's control planes trust only the signing CA (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`).
-    /// When another CA begins to sign there, restarted components cannot connect to components that have not restarted
-    /// yet.
+    /// Upstream's control planes trust only the signing CA (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`). When another CA begins
+    /// to sign there, restarted components cannot connect to components that have not restarted yet.
     pub(crate) fn ca(&self, name: &str) -> Option<String> {
         let wanted = self.entries.get(name)?.wanted;
         let trusted = self.secrets.trusted_certificates(&wanted.signer);
@@ -250,7 +247,7 @@ impl<'a> Certificates<'a> {
         }
     }
 
-    /// The content of a kubeconfig. `None` until its certificate is issued.
+    /// The content of a kubeconfig. `None` until the kubeconfig's certificate is issued.
     pub(crate) fn kubeconfig(&self, kubeconfig: &Kubeconfig) -> Option<String> {
         let (pair, _) = self.pair(&kubeconfig.certificate)?;
         let certificate = first_pem(&pair.certificate);
@@ -265,7 +262,7 @@ impl<'a> Certificates<'a> {
 }
 
 impl Host {
-    /// Why a keyset's item cannot sign certificates now. `None` if it can.
+    /// Why a keyset item cannot sign certificates now. `None` if it can.
     pub fn why_cannot_sign(&self, keyset: &str, id: &str, item: PemPair) -> Option<String> {
         Authority::load(keyset, id, item, self.now()).err().map(|error| error.to_string())
     }
@@ -284,12 +281,12 @@ fn no_authority(wanted: &Certificate) -> CertificateError {
     }
 }
 
-/// The parts of a certificate that the files of a root contain.
+/// The parts of a certificate that the files below a root contain.
 struct Found {
     pairs: Vec<PemPair>,
     /// Whether the certificate or the key is missing, but not both.
     is_partial: bool,
-    /// Whether a desired file holds the certificate.
+    /// Whether a desired file contains the certificate.
     is_used: bool,
 }
 

@@ -8,8 +8,7 @@ use crate::certs::Certificates;
 use crate::error::{Error, Result};
 use crate::secrets::{Material, Secrets};
 
-/// The bytes that `file` should hold; `None` for a download, and for content that needs a certificate that is not
-/// issued yet.
+/// The bytes that `file` should contain. `None` for a download, and for content with a certificate that is not issued yet.
 pub(crate) fn bytes(
     file: &File,
     certificates: &Certificates<'_>,
@@ -19,7 +18,7 @@ pub(crate) fn bytes(
         Content::Text(text) => Some(text.clone().into_bytes()),
         Content::Base64(encoded) => Some(STANDARD.decode(encoded).map_err(|error| Error::Invalid {
             id: id(file),
-            reason: format!("its content is not base64: {error}"),
+            reason: format!("the content is not base64: {error}"),
         })?),
         Content::Asset(_) => None,
         Content::Certificate(name) => certificates.certificate(name).map(String::into_bytes),

@@ -11,10 +11,9 @@ use crate::error::{Error, Result};
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::in_parallel;
 
-/// Size of one read, in bytes.
+/// The size of one read, in bytes.
 const BUFFER: usize = 64 * 1024;
 
-/// How a change of a large file is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
     /// Compares size, inode and times.
@@ -24,12 +23,12 @@ pub enum Depth {
     Content,
 }
 
-/// Metadata and SHA-256 of files at the time they were read, by path.
+/// The metadata and the SHA-256 of files when they were read, by path.
 #[derive(Default)]
 pub(crate) struct Digests(Mutex<BTreeMap<String, (Metadata, String)>>);
 
 impl Digests {
-    /// SHA-256 of the file `name` in `dir`. `path` is its full path.
+    /// The SHA-256 of the file `name` in `dir`. `path` is the full path of the file.
     pub(crate) fn digest(&self, path: &str, dir: &Dir, name: &str, metadata: &Metadata) -> Result<String> {
         if let Some((read, sha256)) = self.0.lock().get(path)
             && read.is_untouched(metadata)
@@ -41,7 +40,7 @@ impl Digests {
         Ok(sha256)
     }
 
-    /// Reads these files, one per core at a time. Skips paths without a regular file.
+    /// Reads these files concurrently, one per core. Skips paths that are not regular files.
     pub(crate) fn read_ahead(&self, root: &Root, paths: &[String]) -> Result<()> {
         let cores = available_parallelism().map_or(1, usize::from);
         in_parallel(cores, paths, |path| {
@@ -55,13 +54,12 @@ impl Digests {
     }
 }
 
-/// SHA-256 of a file of any size.
 pub(crate) fn digest(dir: &Dir, name: &str) -> Result<String> {
     for_each_piece(&mut dir.open(name)?, |_| Ok::<(), std::io::Error>(()))
         .map_err(|error| Error::path("read", dir.shown(name), error))
 }
 
-/// Reads all of `reader` in pieces, and returns the SHA-256.
+/// Reads `reader` to its end in pieces. Returns the SHA-256.
 pub(crate) fn for_each_piece<E: From<io::Error>>(
     reader: &mut dyn Read,
     mut piece: impl FnMut(&[u8]) -> Result<(), E>,

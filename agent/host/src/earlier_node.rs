@@ -5,7 +5,7 @@ use kops_agent_plan::diff::KUBELET;
 use crate::error::Result;
 use crate::host::Host;
 
-/// Files that nodeup writes on every node and no image ships (nodeup/pkg/model/secrets.go, `KubeletKubeConfig` in
+/// Files that nodeup writes on every node and that no image contains (nodeup/pkg/model/secrets.go, `KubeletKubeConfig` in
 /// nodeup/pkg/model/context.go).
 const LEFT_BY_NODEUP: [&str; 2] = ["/srv/kubernetes/ca.crt", "/var/lib/kubelet/kubeconfig"];
 
@@ -15,8 +15,8 @@ impl Host {
         Ok(self.record()?.units().contains(&unit))
     }
 
-    /// Whether this machine was never a node: no run of the agent has claimed anything, nodeup's files are missing, and
-    /// kubelet does not run.
+    /// Whether this machine was never a node: no run of the agent has claimed a resource, nodeup's files are missing, and kubelet does not
+    /// run.
     pub fn is_no_node_yet(&self) -> Result<bool> {
         let record = self.record()?;
         if !record.is_first_sight() || record.was_lost || record.unknown().next().is_some() {

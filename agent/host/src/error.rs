@@ -17,13 +17,13 @@ pub enum Error {
     /// An operation on a file, directory or link failed.
     #[error("cannot {doing} {path}: {reason}")]
     Path {
-        /// The operation (`write`).
+        /// The operation, for example `write`.
         doing: &'static str,
         path: String,
-        /// The cause and the remedy.
+        /// The cause, and what to do.
         reason: String,
     },
-    /// A symbolic link on the path to a written file belongs to another user, who could point it anywhere.
+    /// A symbolic link on the path of a file to write belongs to another user, who could change its target.
     #[error(
         "{path} is a link to {target} that a user other than root can change, so kops-agent writes nothing \
          through the link. Put a folder in the place of the link and run again. If root owns the folder \
@@ -38,41 +38,40 @@ pub enum Error {
     #[error("`{command}` {outcome}")]
     Command {
         command: String,
-        /// The exit status and the output.
+        /// The exit status and the output of the program.
         outcome: String,
     },
-    /// systemd refused a request, or the unit that it started failed.
+    /// systemd rejected a request, or the unit that it started failed.
     #[error("cannot {doing} {unit}: {reason}")]
     Unit {
-        /// The request (`restart`).
+        /// The request, for example `restart`.
         doing: &'static str,
         unit: String,
-        /// The cause, and where to look for more.
+        /// The cause, and where to find details.
         reason: String,
     },
-    /// Units failed. The run did everything else.
+    /// Units failed. The run completed everything else.
     #[error("{}", every(.0))]
     Units(Vec<FailedUnit>),
-    /// Resources failed, and at least one of them is not a unit but, for example, an image. The run did everything
-    /// else.
+    /// Resources failed, and at least one of them is not a unit but, for example, an image. The run completed everything else.
     #[error("some resources failed, but everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
     Resources(Vec<FailedResource>),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error(transparent)]
     Download(#[from] DownloadError),
-    /// A file needs a secret that the state store lacks, or that this node may not read.
+    /// A file needs a secret that the state store does not contain, or that this node may not read.
     #[error("{file} needs {secret}, which is not in the state store, or which this node may not read")]
     MissingSecret {
         file: ResourceId,
-        /// The secret (`the secret dockerconfig`).
+        /// The secret, for example `the secret dockerconfig`.
         secret: String,
     },
     /// A file's content comes from environment variables that are unknown to this run.
     #[error("cannot create {file}: {why}")]
     UnknownEnvironment {
         file: ResourceId,
-        /// The missing variables and the remedy.
+        /// The missing variables, and what to do.
         why: String,
     },
     #[error("another kops-agent is running on {root} (process {pid}); wait until it has finished")]
@@ -87,11 +86,10 @@ pub enum Error {
         /// The unit, or the manifest of the static pod.
         resource: ResourceId,
         why: String,
-        /// Where to look for more.
+        /// Where to find details.
         look_at: String,
     },
-    /// Another process listens at the address of a component's health check, so the answer says nothing about the
-    /// component.
+    /// Another process listens at the address of a component's health check. So the answer says nothing about the component.
     #[error(
         "cannot check the health of {resource}: {listener}; end that process and run again. This failure \
          causes no rollback"
@@ -107,38 +105,38 @@ pub enum Error {
         .0.at, .0.problem
     )]
     FailedBefore(Box<RolledBack>),
-    /// The downloaded archive has other files than the plan assumed. The run changed nothing.
+    /// A downloaded archive has other files than the plan assumed. The run changed nothing.
     #[error(
         "the archive with SHA-256 {archive} does not have the files of its release. This run changed \
          nothing; run again"
     )]
     OtherFiles {
-        /// SHA-256 of the archive.
+        /// The SHA-256 of the archive.
         archive: String,
     },
     /// The requested state is not valid.
     #[error("{id}: {reason}")]
     Invalid {
         id: ResourceId,
-        /// The cause and the remedy.
+        /// The cause, and what to do.
         reason: String,
     },
 }
 
-/// A unit that failed. The run did everything else.
+/// A unit that failed in a run. The run completed everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedUnit {
     pub unit: String,
-    /// The cause, and where to look for more.
+    /// The cause, and where to find details.
     pub why: String,
 }
 
-/// A resource that failed. The run did everything else.
+/// A resource that failed in a run. The run completed everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedResource {
     /// An image, volume, file or unit.
     pub resource: ResourceId,
-    /// The cause, and where to look for more.
+    /// The cause, and where to find details.
     pub why: String,
 }
 
@@ -148,7 +146,7 @@ fn every(failed: &[FailedUnit]) -> String {
     format!("everything but {units} is as it should be: {reasons}")
 }
 
-/// Joins the distinct reasons. If the container runtime does not answer, every image fails with the same reason.
+/// Joins the distinct reasons. Reasons may be equal: if the container runtime does not answer, every image fails for this reason.
 fn reasons<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let mut reasons: Vec<&str> = Vec::new();
     for reason in all {
@@ -223,19 +221,19 @@ impl Error {
         Some(Error::Units(failed.into_iter().map(unit).collect()))
     }
 
-    /// Whether the error concerns only one component or file: a program or systemd refused, or another user's link is
-    /// in the way. Errors of the disk or the bus affect everything.
+    /// Whether the error concerns only one component or file: a program or systemd refused, or another user's link is in the way. An error
+    /// of the disk or of D-Bus, in contrast, affects everything.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Error::Command { .. } | Error::Unit { .. } | Error::ForeignLink { .. })
     }
 
-    /// The error for a failed operation `doing` on `path`.
+    /// The error that the operation `doing` on `path` failed.
     pub fn path(doing: &'static str, path: impl Into<String>, error: impl Into<io::Error>) -> Error {
         Error::Path { doing, path: path.into(), reason: explain(&error.into()) }
     }
 }
 
-/// Explains an I/O error, with a remedy where the cause is known.
+/// Explains an I/O error. If the cause is known, says what to do.
 pub(crate) fn explain(error: &io::Error) -> String {
     let said = error.to_string();
     let what = said.split(" (os error").next().unwrap_or(&said);

@@ -23,7 +23,7 @@ pub use root_volume::root_volume_gib;
 /// Why this machine cannot be described.
 #[derive(Debug, Error)]
 pub enum FactsError {
-    /// There is no os-release under the root.
+    /// Neither os-release file exists below the root.
     #[error(
         "this machine's distribution is unknown: neither {} nor {} exists; is this the root of a Linux system?",
         etc.display(),
@@ -32,7 +32,7 @@ pub enum FactsError {
     NoOsRelease { etc: PathBuf, usr_lib: PathBuf },
     #[error("{} has no ID, so this machine's distribution is unknown; correct the file", file.display())]
     NoDistroId { file: PathBuf },
-    /// kOps has no Kubernetes for this processor.
+    /// kOps supports no Kubernetes on this processor.
     #[error(
         "this machine's architecture, {machine}, is not supported; kOps runs on x86_64 (amd64) and aarch64 (arm64)"
     )]
@@ -56,10 +56,10 @@ impl Failing for FactsError {
     }
 }
 
-/// Observes the machine whose files are under `root`: `/` for this machine.
+/// Observes the machine whose files are below `root`. For this machine, `root` is `/`.
 ///
-/// Architecture, kernel, host name and interfaces are always the running kernel's. The binary adds the facts of the
-/// cloud. Fails if the distribution or the architecture is unknown.
+/// Architecture, kernel, host name and interfaces are always the running kernel's. The binary adds the facts of the cloud. Fails if the
+/// distribution or the architecture is unknown.
 pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     let kernel = uname().map_err(|source| FactsError::Kernel { what: "its name (uname)", source })?;
     let interfaces = getifaddrs()
@@ -95,8 +95,8 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     })
 }
 
-/// Whether the machine has an NVIDIA driver and NVIDIA's container runtime. For the driver, either its loaded module or
-/// its tool `nvidia-smi` suffices.
+/// Whether the machine has an NVIDIA driver and NVIDIA's container runtime. The driver counts if its module is loaded or its tool
+/// `nvidia-smi` exists.
 fn observe_nvidia(root: &Path) -> bool {
     let is_there = |path: &str| root.join(path).exists();
     let has_driver =
@@ -128,8 +128,8 @@ fn observe_distro(root: &Path) -> Result<Distro, FactsError> {
     if distro.id.is_empty() { Err(FactsError::NoDistroId { file }) } else { Ok(distro) }
 }
 
-/// Whether systemd itself mounted the BPF file system, so that the agent need not write a mount unit. False if a mount
-/// unit exists, for example one that the agent wrote on an older systemd.
+/// Whether systemd itself mounted the BPF file system. If so, the agent writes no mount unit. False if a mount unit exists, for example a
+/// unit that the agent wrote for an older systemd.
 fn observe_bpf_mount(root: &Path) -> Result<bool, FactsError> {
     let mounts = read_if_there(&root.join("proc/self/mounts"))?.unwrap_or_default();
     let has_unit = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"]
@@ -146,7 +146,7 @@ fn is_bpf_mounted(mounts: &str) -> bool {
     })
 }
 
-/// The text of a file; `None` if it does not exist.
+/// The text of a file; `None` if the file does not exist.
 fn read_if_there(file: &Path) -> Result<Option<String>, FactsError> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -155,7 +155,7 @@ fn read_if_there(file: &Path) -> Result<Option<String>, FactsError> {
     }
 }
 
-/// `ID` and `VERSION_ID` of an os-release file; empty if missing.
+/// The fields `ID` and `VERSION_ID` of an os-release file. A missing field is empty.
 pub fn parse_os_release(text: &str) -> Distro {
     let mut distro = Distro::default();
     for (name, value) in text.lines().filter_map(|line| line.trim().split_once('=')) {
@@ -172,7 +172,7 @@ fn unquoted(value: &str) -> String {
     value.trim_matches(['"', '\'']).to_owned()
 }
 
-/// Parses an architecture of `uname -m`.
+/// Parses the architecture that `uname -m` prints.
 pub fn parse_architecture(machine: &str) -> Result<Architecture, FactsError> {
     match machine {
         "x86_64" => Ok(Architecture::Amd64),
@@ -181,14 +181,13 @@ pub fn parse_architecture(machine: &str) -> Result<Architecture, FactsError> {
     }
 }
 
-/// `MemTotal` of `/proc/meminfo`, in bytes.
+/// The field `MemTotal` of `/proc/meminfo`, in bytes.
 pub fn parse_memory(meminfo: &str) -> Option<u64> {
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 
-/// The number of processors in `/proc/cpuinfo`.
 fn parse_processors(cpuinfo: &str) -> Option<u32> {
     let is_name = |line: &&str| line.split_once(':').is_some_and(|(name, _)| name.trim() == "processor");
     u32::try_from(cpuinfo.lines().filter(is_name).count()).ok().filter(|count| *count > 0)

@@ -9,23 +9,22 @@ use crate::record::{Failure, Record};
 use crate::root::Root;
 use crate::staged::{remove_file, write_file};
 
-/// Path of the note, below the root. The note is read only if there is no record.
+/// The path of the note about the first failure, below the root. The note is read only if there is no record.
 const PATH: &str = "/var/lib/kops-agent/first-failure.json";
 
 impl Host {
-    /// Records, for `status`, that a run failed before any run wrote anything here. Fails if another run holds the
-    /// lock.
+    /// Records, for `status`, that a run failed before any run has written a record. Fails if another run holds the lock.
     pub fn note_first_failure(&self, kind: Kind, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let failure = Failure::new(self.timestamp(), kind, problem);
         let json =
             to_vec(&failure).map_err(|error| Error::path("write", PATH, std::io::Error::other(error)))?;
-        // The problem may quote a store or mirror, so only root may read the file, like the record.
+        // The problem may quote a store or mirror, so only root may read the note.
         write_file(&self.root, PATH, 0o600, None, &json)
     }
 }
 
-/// Why the last run failed: from the record, or from the note at `PATH` if there is no record.
+/// Why the last run failed. This comes from the record, or from the note at `PATH` if there is no record.
 pub(crate) fn last_failure(root: &Root, record: &Record) -> Result<Option<Failure>> {
     if root.metadata(Record::PATH)?.is_some() {
         return Ok(record.failure.clone());
@@ -34,7 +33,7 @@ pub(crate) fn last_failure(root: &Root, record: &Record) -> Result<Option<Failur
     Ok(root.read(PATH)?.and_then(|json| from_slice(&json).ok()))
 }
 
-/// Removes the note once a record replaces it.
+/// Removes the note, because the machine now has a record.
 pub(crate) fn forget(root: &Root) -> Result<()> {
     remove_file(root, PATH)
 }

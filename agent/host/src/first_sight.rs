@@ -16,8 +16,8 @@ use crate::stamps::Stamp;
 use crate::system::clock::micros;
 
 impl Host {
-    /// If no run has claimed a resource on this working machine yet, except for early units, treats running components
-    /// as started with the current files, unless the times of their start and of the files contradict that.
+    /// Assumes that running components were started with the current files, unless the start times and the times of the files contradict
+    /// this. Only for a working machine on which no run has claimed a resource yet. Early units do not count as claimed resources.
     pub(crate) fn baseline(&self, desired: &DesiredState, observed: &mut ObservedState) -> Result<()> {
         if self.record()?.is_first_sight() {
             let times = self.times(desired, observed)?;
@@ -26,8 +26,8 @@ impl Host {
         Ok(())
     }
 
-    /// Records everything that [`Host::baseline`] assumed, before anything changes, so that the run after an
-    /// interruption makes the same assumptions. Returns whether systemd has not read a unit's file yet.
+    /// Records the assumptions of [`Host::baseline`] before anything changes. If this run is interrupted, the next run makes the same
+    /// assumptions. Returns whether systemd has not yet read a unit file.
     pub(crate) fn note_baseline(
         &self,
         record: &Record,
@@ -60,7 +60,7 @@ impl Host {
         Ok(!times.unread.is_empty())
     }
 
-    /// When files were written, and when running components were started.
+    /// The times at which files were written and running components were started.
     fn times(&self, desired: &DesiredState, observed: &ObservedState) -> Result<Times> {
         let mut times = Times { now: micros(self.now().into()), ..Times::default() };
         let mut units: Vec<&str> = Vec::new();
@@ -86,7 +86,7 @@ impl Host {
         Ok(times)
     }
 
-    /// When the static pod of a manifest was started.
+    /// The time at which the static pod of a manifest was started.
     fn pod_started(&self, id: &ResourceId) -> Option<u64> {
         let component = health::of_manifest(&id.name, &present_texts(&self.root))?;
         let started = component.checks.iter().find_map(|check| match check {

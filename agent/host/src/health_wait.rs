@@ -11,17 +11,17 @@ use crate::host::Host;
 use crate::system::health::unhealthy;
 use crate::system::systemd::Rest;
 
-/// The pod that is expected after a change of a static pod. kubelet gives each version of a manifest its own UID.
+/// The pod that is expected after a change of a static pod. kubelet gives the pod a new UID for each version of its manifest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'a> {
     Any,
-    /// A pod whose UID differs from this UID, which the pod had before the change.
+    /// A pod with a new UID. Before the change, the pod had this UID.
     Other(&'a str),
-    /// The pod with this UID, which ran before the change that is being rolled back.
+    /// The pod with this UID. It ran before the change that is being rolled back.
     Same(&'a str),
 }
 
-/// Why a component is not known to be healthy.
+/// Why a component does not count as healthy.
 enum Why {
     /// A check of the component fails, for this reason.
     Unhealthy(String),
@@ -30,15 +30,14 @@ enum Why {
 }
 
 impl Host {
-    /// Waits until all checks of a component pass, and keep passing for the steady time.
+    /// Waits until all checks of a component have passed during the whole steady time.
     pub(crate) async fn wait_until_healthy(
         &self,
         component: &Component,
         expected: Expected<'_>,
     ) -> Result<()> {
         let timings = self.health_timings;
-        // If systemd alone reports the component's state, no steady time is needed: systemd's job already waited for
-        // the start.
+        // If only systemd reports the component's state, no steady time is needed, because systemd's job has already waited for the start.
         let is_asked = component.checks.iter().any(|check| !matches!(check, Check::Unit { .. }));
         let steady = if is_asked { timings.steady } else { Duration::ZERO };
         let start = Instant::now();
@@ -64,7 +63,7 @@ impl Host {
         }
     }
 
-    /// Why a component is unhealthy for the whole steady time; `None` if one probe in that time succeeds.
+    /// Why a component is unhealthy during the whole steady time; `None` if one probe during this time succeeds.
     pub(crate) async fn why_unhealthy(&self, component: &Component) -> Result<Option<String>> {
         let start = Instant::now();
         loop {
@@ -87,7 +86,7 @@ impl Host {
     ) -> Result<Result<(), Why>> {
         for check in &component.checks {
             let answer = match check {
-                // systemd reports a run-once unit as started only after it ran.
+                // systemd reports a run-once unit as started only after the unit has run.
                 Check::Unit { name } => match self
                     .systemd
                     .states(&[name])?
@@ -104,7 +103,7 @@ impl Host {
                 },
                 Check::Runtime { .. } | Check::Answers { .. } => self.health.ask(check).await,
             };
-            // The listener is looked up even if the check succeeds, because another process may have answered.
+            // Look up the listener even if the check succeeds, because another process may have answered.
             if let Check::Answers { url } = check
                 && component.resource.kind == Kind::Unit
                 && let Some(listener) = self.health.other_listener(url, &component.resource.name)

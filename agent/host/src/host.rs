@@ -30,11 +30,10 @@ use crate::system::users::Users;
 use crate::system::{commands, kernel, mounts, packages, users};
 use crate::waits::Waits;
 
-/// Spreads the expiry of certificates over a month, so that nodes do not all renew on one day
-/// (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
+/// The expiry of certificates is spread over a month, so that nodes renew on different days (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const HOURS_OF_A_MONTH: u32 = 30 * 24;
 
-/// The handle of a machine. All effects on the machine go through this handle.
+/// The handle of a machine. Every effect on the machine goes through this handle.
 pub struct Host {
     pub(crate) root: Root,
     pub(crate) systemd: Arc<dyn Systemd>,
@@ -61,7 +60,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The real machine: files below `/`, systemd, and the installed package manager.
+    /// The real machine, with files below `/`, systemd, and the installed package manager.
     pub fn machine() -> Result<Host> {
         let root = Root::open(Path::new("/"))?;
         Ok(Host {
@@ -90,9 +89,8 @@ impl Host {
         })
     }
 
-    /// A directory that stands in for a machine. Files are written below it. Requests to systemd, the package manager
-    /// and the kernel, and owners of files, go to `var/lib/kops-agent/recorded/requests.txt`. Later calls treat
-    /// recorded requests as done.
+    /// A directory that replaces a machine. Files are written below it. Requests to systemd, the package manager and the kernel are
+    /// recorded in `var/lib/kops-agent/recorded/requests.txt`, and so are owners of files. Later calls treat recorded requests as done.
     pub fn scratch(root: &Path) -> Result<Host> {
         let root = Root::open(root)?;
         let recorder = Arc::new(Recorder::open(root.clone())?);
@@ -107,7 +105,7 @@ impl Host {
             health: recorder.clone(),
             pods: recorder.clone(),
             pod_network: recorder.clone(),
-            // A recorded unit never ends by itself.
+            // A unit that is only recorded never ends by itself.
             health_timings: HealthTimings { restarted: Duration::ZERO, ..HealthTimings::default() },
             waits: Waits::default(),
             retries_failed: false,
@@ -127,7 +125,7 @@ impl Host {
         Host { clock: Box::new(clock), ..self }
     }
 
-    /// Sets whether the host reads large files, or trusts their recorded hashes while their metadata is unchanged.
+    /// Sets whether the host reads large files. Otherwise it trusts their recorded hashes while their metadata is unchanged.
     pub fn with_depth(self, depth: Depth) -> Host {
         Host { depth, ..self }
     }
@@ -182,7 +180,7 @@ impl Host {
         Host { retries_failed, ..self }
     }
 
-    /// Sets whether the agent claims correct resources that other programs made.
+    /// Sets whether the agent claims existing resources that other programs made and that are correct.
     pub fn adopting(self, adopts: bool) -> Host {
         Host { adopts, ..self }
     }
@@ -195,9 +193,8 @@ impl Host {
         Host { kernel, ..self }
     }
 
-    /// Keeps other runs away from this root until the lock is dropped. [`Host::apply`] takes the lock itself. A caller
-    /// that observes first and applies later takes the lock before it observes. Fails at once if another run holds the
-    /// lock.
+    /// Takes the lock of this root. Other runs fail until the lock is dropped. [`Host::apply`] takes the lock itself. A caller that first
+    /// observes and then applies takes the lock before it observes. Fails immediately if another run holds the lock.
     pub fn lock(&self) -> Result<Lock> {
         self.locks.take(&self.root)
     }
@@ -212,8 +209,8 @@ impl Host {
         timestamp(self.now())
     }
 
-    /// The states of `units`, in their order. A run-once unit that ran since boot counts as running, even if systemd
-    /// forgot it.
+    /// The states of `units`, in the order of `units`. A run-once unit that has run since boot counts as running, even if systemd no longer
+    /// has its state.
     pub(crate) fn unit_states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
         let mut states = self.systemd.states(units)?;
         for (state, unit) in states.iter_mut().zip(units) {
@@ -225,7 +222,7 @@ impl Host {
         Ok(states)
     }
 
-    /// Records that a run-once unit ran in this boot. Does nothing for other units.
+    /// Records that a run-once unit ran in this boot. Does nothing if the unit is not a run-once unit.
     pub(crate) fn note_run(&self, unit: &str) -> Result<()> {
         let rests = self.systemd.states(&[unit])?.first().map(|state| state.rests);
         match rests {
@@ -234,16 +231,15 @@ impl Host {
         }
     }
 
-    /// Enables a unit and queues its start, without waiting for it. Every call asks systemd, because an interrupted
-    /// call leaves no trace.
+    /// Enables a unit and queues its start, without waiting for the start. Asks systemd in every call, because an interrupted call leaves
+    /// no record.
     pub fn start_now_and_at_boot(&self, unit: &str) -> Result<()> {
         self.systemd.enable(unit)?;
         self.systemd.reload()?;
         self.systemd.enqueue_start(unit)
     }
 
-    /// Runs a program apart from this process, in a transient unit. If the unit already runs, the call changes
-    /// nothing.
+    /// Runs a program in a transient unit, so that the program outlives this process. If the unit already runs, the call changes nothing.
     pub fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         self.systemd.run_apart(unit, command)
     }
@@ -253,7 +249,7 @@ impl Host {
         self.systemd.stop(unit)
     }
 
-    /// Requests a reboot of this machine, and does not wait for it.
+    /// Requests a reboot of this machine, without waiting for the reboot.
     pub fn reboot(&self) -> Result<()> {
         self.systemd.reboot()
     }
@@ -275,8 +271,7 @@ impl Host {
     }
 }
 
-/// Extra lifetime of this node's certificates in hours. It differs between nodes, and changes only if the node's
-/// addresses change.
+/// The extra lifetime of this node's certificates, in hours. It differs from node to node, and changes only with the node's addresses.
 fn extra_hours() -> u32 {
     let mut addresses: Vec<String> = getifaddrs()
         .map(|interfaces| {
@@ -288,7 +283,7 @@ fn extra_hours() -> u32 {
                 })
                 .collect()
         })
-        // Without addresses the certificates still work, but several nodes may renew at the same time.
+        // Without addresses, several nodes may renew at the same time. The certificates still work.
         .unwrap_or_default();
     addresses.sort();
     fnv32(addresses.concat().as_bytes()) % HOURS_OF_A_MONTH

@@ -15,7 +15,7 @@ pub(crate) const PATH: &str = "/etc/hosts";
 const BEGIN: &str = "# Begin host entries managed by kops - do not edit";
 const END: &str = "# End host entries managed by kops";
 
-/// Writes these entries. An entry without addresses is removed.
+/// Writes these entries. Removes each entry that has no addresses.
 pub(crate) fn write_entries(root: &Root, entries: &[&HostsEntry]) -> Result<()> {
     let before = root.read(PATH)?.unwrap_or_default();
     let after = with_entries(&String::from_utf8_lossy(&before), entries);
@@ -51,7 +51,7 @@ pub(crate) fn find(text: &str, hostname: &str) -> Option<HostsEntry> {
     })
 }
 
-/// The text of the hosts file with `entries` in kOps' block. They replace the earlier entries of their host names.
+/// The text of the hosts file with `entries` in kOps' block. Each entry replaces the earlier entry of its host name.
 pub(crate) fn with_entries(text: &str, entries: &[&HostsEntry]) -> String {
     let ours: BTreeSet<&str> = entries.iter().map(|entry| entry.hostname.as_str()).collect();
     let mut lines: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub(crate) fn with_entries(text: &str, entries: &[&HostsEntry]) -> String {
     out
 }
 
-/// The pairs of address and name in kOps' block of the hosts file.
+/// The pairs of an address and a name in kOps' block of the hosts file.
 fn block(text: &str) -> impl Iterator<Item = (String, String)> {
     let inside = text
         .lines()

@@ -18,19 +18,19 @@ impl Host {
         Ok(if self.kernel.has(module) { ModuleState::Available } else { ModuleState::Missing })
     }
 
-    /// The lock of the package manager that a process holds. `None` if no process holds a lock.
+    /// The lock of the package manager. `None` if no process holds the lock.
     pub fn package_lock(&self) -> Result<Option<PackageLock>> {
         let held = self.packages.lock_holder()?;
         Ok(held.map(|(path, holder)| PackageLock { path, holder }))
     }
 
-    /// Filters `packages` to those that are completely installed.
+    /// Returns the `packages` that are completely installed.
     pub fn installed_packages(&self, packages: &[&str]) -> Result<BTreeSet<String>> {
         self.packages.installed(packages)
     }
 
-    /// Checks which repositories of the machine's own lists answer. Fails if the package manager cannot check
-    /// repositories without changing the machine.
+    /// Checks which repositories in the machine's own lists answer. Fails if the package manager cannot check this without changing the
+    /// machine.
     pub fn repositories(&self) -> Seen<Repositories> {
         self.packages.repositories()
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::system::kernel::Kernel;
 
-    /// A kernel whose modules are named after their states.
+    /// A kernel in which the name of each module is its state.
     struct Named;
 
     impl Kernel for Named {

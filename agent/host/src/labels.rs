@@ -10,13 +10,13 @@ use crate::root::labels::Mislabelled;
 use crate::selinux::FileKind;
 
 impl Host {
-    /// Checks the labels of all desired resources that the agent left. The agent does not manage the labels of other
-    /// files. Empty if SELinux is disabled or there is no policy. Changes nothing.
+    /// Checks the SELinux labels of all desired resources that the record contains. The agent does not manage the labels of other files.
+    /// Empty if SELinux is disabled or the machine has no policy. Changes nothing.
     pub fn wrong_labels(&self, desired: &DesiredState) -> Result<WrongLabels> {
         let mut wrong = WrongLabels::new();
         for (id, _) in self.record()?.claims() {
             let kind = match desired.get(id) {
-                // The agent does not manage a `create_only` file once the file exists, so its label is not checked.
+                // The agent does not manage a `create_only` file once the file exists, so the label is not checked.
                 None | Some(Resource::File(File { create_only: true, .. })) => continue,
                 Some(_) => match id.kind {
                     Kind::File | Kind::Unit | Kind::KernelModule => FileKind::File,

@@ -13,20 +13,20 @@ use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::stamps::STATE;
 
-/// The lock of a run that observes and changes a machine. Other runs are refused until the lock is dropped.
+/// The lock of a run that observes and changes a machine. Other runs fail until the lock is dropped.
 ///
-/// The kernel releases the lock when the process ends, for whatever reason.
+/// The kernel also releases the lock when the process ends.
 #[derive(Clone)]
 pub struct Lock {
     _file: Arc<Mutex<Flock<File>>>,
 }
 
-/// The lock of one root, as held by this process.
+/// The lock of a root, shared by all its holders in this process.
 #[derive(Default)]
 pub(crate) struct Locks(Mutex<Weak<Mutex<Flock<File>>>>);
 
 impl Locks {
-    /// Takes the lock. If this process already holds it, returns a share of it.
+    /// Takes the lock. If this process already holds the lock, returns a share of it.
     pub(crate) fn take(&self, root: &Root) -> Result<Lock> {
         let mut held = self.0.lock();
         if let Some(file) = held.upgrade() {
@@ -37,7 +37,7 @@ impl Locks {
         let mut file = match Flock::lock(dir.open_or_create("lock")?, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
             Err((mut file, _)) => {
-                // A process that just took the lock may not have written its PID yet.
+                // The holder may have taken the lock just now, and may not have written its PID yet.
                 let pid = holder(&file).or_else(|| written(&mut file)).unwrap_or_else(|| "unknown".into());
                 return Err(Error::Locked { root: root.shown("/"), pid });
             }
@@ -51,8 +51,8 @@ impl Locks {
     }
 }
 
-/// PID of the process that locked a file, from the kernel (proc_locks(5)). `None` on file systems such as btrfs, whose
-/// device numbers differ in `/proc/locks`.
+/// The PID of the process that locked a file, from the kernel (proc_locks(5)). `None` on file systems such as btrfs, because `/proc/locks`
+/// shows other device numbers for them.
 fn holder(file: &File) -> Option<String> {
     let metadata = file.metadata().ok()?;
     let device = metadata.dev();
@@ -62,11 +62,11 @@ fn holder(file: &File) -> Option<String> {
         [_, "FLOCK", _, _, pid, file, ..] if file == inode => Some(pid),
         _ => None,
     })?;
-    // The kernel shows PID 0 for a process outside this PID namespace.
+    // The kernel shows PID 0 for a process that is outside this PID namespace.
     (holder != "0").then(|| holder.to_owned())
 }
 
-/// The PID that the lock's holder wrote into the file.
+/// The PID that the holder of the lock has written into the file.
 fn written(file: &mut File) -> Option<String> {
     let mut pid = String::new();
     file.read_to_string(&mut pid).ok()?;
@@ -102,7 +102,7 @@ mod tests {
             let path = temp.path().join("var/lib/kops-agent/lock");
             std::fs::write(&path, stale).unwrap();
             let file = File::open(&path).unwrap();
-            // On some file systems, `/proc/locks` does not identify the file.
+            // On some file systems, the file cannot be found in `/proc/locks`.
             if let Some(pid) = holder(&file) {
                 assert_eq!(pid, std::process::id().to_string());
                 let error = Locks::default().take(&root).err().unwrap().to_string();

@@ -35,12 +35,12 @@ use crate::system::systemd::{Rest, UnitState};
 use crate::unit_overrides;
 
 impl Host {
-    /// The current state of everything that the agent left when it last converged. Changes nothing.
+    /// The current state of all resources that the last converged run recorded. Changes nothing.
     pub fn owned(&self) -> Result<OwnedState> {
         self.owned_of(&self.record()?)
     }
 
-    /// The current state of everything in a record.
+    /// The current state of all resources in a record.
     pub(crate) fn owned_of(&self, record: &Record) -> Result<OwnedState> {
         let mut owned = record.owned(&self.root, self.deep())?;
         let mounts = record.claims().map(|(id, _)| id).filter(|id| id.kind.is_mount());
@@ -53,14 +53,14 @@ impl Host {
         Ok(owned)
     }
 
-    /// The given paths where something is mounted, the innermost first.
+    /// The paths among `paths` on which something is mounted, the innermost first.
     pub(crate) fn mounted_among(&self, paths: &[&str]) -> Result<Vec<String>> {
         let mut mounted = if paths.is_empty() { vec![] } else { self.mounts.below(paths)? };
         mounted.retain(|path| paths.contains(&path.as_str()));
         Ok(mounted)
     }
 
-    /// The record of earlier runs. An unreadable record counts as a failed run.
+    /// The record of earlier runs. If the record is unreadable, it counts as a failed run.
     pub fn record(&self) -> Result<Record> {
         let mut record = Record::read(&self.root)?;
         if let Some(why) = &record.unreadable {
@@ -69,7 +69,7 @@ impl Host {
         Ok(record)
     }
 
-    /// Observes everything that is desired. Changes nothing.
+    /// Observes all desired resources. Changes nothing.
     pub fn observe(&self, desired: &DesiredState, secrets: &dyn Secrets) -> Result<ObservedState> {
         let certificates = Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;
         let resources = desired.iter().map(|(_, resource)| resource);
@@ -79,13 +79,12 @@ impl Host {
     }
 }
 
-/// The result of a thread. A panic of the thread continues here.
+/// The result of a thread. If the thread has panicked, raises its panic.
 fn answer<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Observes resources. It asks systemd, the package manager and the container runtime once each, for all resources
-/// together.
+/// Observes resources. Queries systemd, the package manager and the container runtime only once each, for all resources.
 pub(crate) struct Observer<'a> {
     host: &'a Host,
     certificates: &'a Certificates<'a>,
@@ -96,11 +95,11 @@ pub(crate) struct Observer<'a> {
     units: BTreeMap<&'a str, UnitState>,
     hosts: String,
     record: Record,
-    /// SHA-256 of files that this run has written, by path.
+    /// The SHA-256 of files that this run has written, by path.
     written: BTreeMap<String, String>,
     /// The last applied state, read on first use.
     applied: OnceCell<Option<DesiredState>>,
-    /// SHA-256 of members of locally available archives, by the archive's SHA-256. Read on first use.
+    /// The SHA-256 of members of locally available archives, by the archive's SHA-256. Read on first use.
     members: RefCell<BTreeMap<String, BTreeMap<String, String>>>,
 }
 
@@ -122,7 +121,7 @@ impl<'a> Observer<'a> {
                 _ => {}
             }
         }
-        // The queries run in parallel, because each waits for another program.
+        // Run the queries in parallel, because each waits for another program.
         let (states, packages, images) = thread::scope(|scope| {
             let packages = scope.spawn(|| host.packages.installed(&packages));
             let images = has_images.then(|| scope.spawn(|| host.images.references()));
@@ -147,12 +146,11 @@ impl<'a> Observer<'a> {
         })
     }
 
-    /// Sets the SHA-256 of files that this run has just written, by path. They are not read again.
+    /// Sets the SHA-256 of files that this run has just written, by path. These files are not read again.
     pub(crate) fn having_written(self, written: BTreeMap<String, String>) -> Observer<'a> {
         Observer { written, ..self }
     }
 
-    /// The current state of each resource.
     pub(crate) fn all(&self) -> Result<ObservedState> {
         let mut state = ObservedState::new();
         for resource in &self.resources {
@@ -204,8 +202,8 @@ impl<'a> Observer<'a> {
         let metadata = match above.entry(&name)? {
             None => return Ok(None),
             Some(Entry::Directory(metadata)) => metadata,
-            // A link that root owns and that leads to a directory counts as a directory. The target of another user's
-            // link does not belong to the agent.
+            // A link that belongs to root and leads to a directory counts as a directory. The target of another user's link does not belong
+            // to the agent.
             Some(entry @ Entry::Symlink(_)) => match self.host.root.reach(path) {
                 Ok(Some(dir)) => dir.metadata()?,
                 Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),
@@ -236,8 +234,7 @@ impl<'a> Observer<'a> {
 
     fn file(&self, file: &File) -> Result<Option<Observed>> {
         let unknown = contents::why_unknown(file, self.certificates, self.secrets)?;
-        // The programs that read the file cannot start without its credentials. So a run that would create the file
-        // must fail before it writes.
+        // The programs that read the file need its credentials to start. So a run that would create the file must fail before it writes.
         let is_first = self.record.left_sha256(&file.path).is_none();
         let is_missing = is_first && contents::lacks_environment(file, self.secrets);
         let assumed_present = || match is_missing {
@@ -254,8 +251,7 @@ impl<'a> Observer<'a> {
         let (sha256, content, serves) = match unknown {
             Some(why) if !file.create_only => {
                 let found = digest(&dir, &name)?;
-                // The state gets the recorded digest even if someone edited the file, so that the edit alone causes no
-                // restart.
+                // Use the recorded digest even if someone has edited the file, so that the edit alone causes no restart.
                 let is_begun = self.record.begun_sha256(&file.path) == Some(&found);
                 let left = self.record.left_sha256(&file.path).filter(|_| !is_begun);
                 let left = left.unwrap_or(&found).to_owned();
@@ -267,10 +263,10 @@ impl<'a> Observer<'a> {
         };
         let commands_ran_for = match file.on_change.as_slice() {
             [] => None,
-            // `None` makes the run repeat the commands, which restores their effect.
+            // `None` makes the run execute the commands again, which restores their effect.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
-            // If no run has claimed a resource on this machine yet, except for early units, the agent assumes that the
-            // program that wrote the file also ran the commands, as nodeup does.
+            // On a machine where no run has claimed a resource yet, assume that the program that wrote the file also ran the commands.
+            // nodeup does so.
             _ => Stamp::Commands
                 .read(&self.host.root, &file.path)?
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),
@@ -295,14 +291,14 @@ impl<'a> Observer<'a> {
         })))
     }
 
-    /// The recorded digest of the files that a unit or static pod had read at its start.
+    /// The recorded digest of the files that a unit or static pod read at its start.
     fn noted_reading(&self, stamp: Stamp, name: &str) -> Result<Option<Reading>> {
         let noted = stamp.read(&self.host.root, name)?;
         Ok(noted.map(|noted| Reading::noted(&noted, self.host.now())))
     }
 
-    /// The state of a missing file that cannot be written now, described as if the file were there. So the missing
-    /// file causes no other change.
+    /// The state of a missing file that cannot be written now. It is described as if the file existed, so that the missing file causes no
+    /// other change.
     fn assumed_present(&self, file: &File, why: String) -> Observed {
         let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
         let why = format!("it is missing and cannot be written now: {why}");
@@ -358,7 +354,7 @@ impl<'a> Observer<'a> {
         let free_text = text.as_deref().and_then(|text| self.free_text_of(&id, text));
         let edited = digest.is_some_and(|sha256| self.record.is_edited(&id, &sha256));
         let belongs = match unit.text {
-            // A file that an operator put into /etc stays there.
+            // A file that an operator has put into /etc belongs there.
             Some(_) if text.is_some() && !edited && self.record.is_own(&id) => {
                 upstreams_unit_path(&self.host.root, &unit.name)
             }
@@ -371,7 +367,7 @@ impl<'a> Observer<'a> {
             belongs,
             access,
             enablement: state.enablement,
-            // If a unit must not run and has ended without a failure, there is nothing to stop, so it counts as stopped.
+            // If a unit must not run and has ended without a failure, it counts as stopped.
             running: state.running && (unit.running || state.rests == Rest::No),
             starting: state.starting,
             stamp: self.noted_reading(Stamp::Unit, &unit.name)?,

@@ -23,19 +23,20 @@ use crate::staged::{Sealed, place};
 pub use note::OrderedProgram;
 pub use services::Service;
 
-/// The suffix of the name under which the previous version stays.
+/// The suffix in the file name of the previous version.
 const PREVIOUS: &str = ".previous";
-/// Maximum size of a program, in bytes. Releases have some 20 MiB, and builds with debug information ten times as much.
+/// The maximum size of a program, in bytes. Releases have some 20 MiB. Builds with debug information are ten times as large.
 pub const LARGEST_PROGRAM: u64 = 256 << 20;
-/// Directory of downloaded programs. It is not the cache of runs: a run locks its cache, and a slow download of a program must not block
+/// The directory of downloaded programs. It is not the cache of runs, because runs lock their cache and a slow download must not block
 /// runs.
 const CACHE: &str = "/var/cache/nodeup/programs";
 
-/// Another version of the program, complete and verified, in a file beside the present program. Dropping this value removes the file.
+/// Another version of the program, complete and verified, in a file in the directory of the present program. Dropping this value removes
+/// the file.
 pub struct NewProgram(Sealed);
 
 impl NewProgram {
-    /// The path at which the program can be tried.
+    /// The path at which the new program can be tried.
     pub fn path(&self) -> String {
         self.0.temporary_path()
     }
@@ -47,8 +48,8 @@ impl Host {
         Ok(!self.packages.owned(&[program])?.is_empty())
     }
 
-    /// Downloads another version of the program at this path and verifies its SHA-256. The new file has the owner of the present program.
-    /// After the verification, it also gets the mode and the SELinux label of the present program.
+    /// Downloads another version of the program at this path and verifies its SHA-256. The new file gets the owner of the present program.
+    /// After the verification, it also gets its mode and SELinux label.
     pub async fn fetch_program(
         &self,
         program: &str,
@@ -87,7 +88,7 @@ impl Host {
         Ok(NewProgram(new))
     }
 
-    /// Puts the new version in the place of the program at this path. The present program stays as `NAME.previous`.
+    /// Replaces the program at this path by the new version. The present program stays as `NAME.previous`.
     pub fn switch_program(&self, program: &str, new: NewProgram) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         let previous = format!("{name}{PREVIOUS}");
@@ -107,41 +108,41 @@ impl Host {
         place(vec![new.0])
     }
 
-    /// Puts the previous version back in the place of the program at this path.
+    /// Replaces the program at this path by the previous version.
     pub fn take_program_back(&self, program: &str) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         dir.rename(&format!("{name}{PREVIOUS}"), &name)?;
         dir.sync()
     }
 
-    /// Writes the program at this path to the disk. rpm leaves this to the kernel, so a power cut could damage the new program.
+    /// Writes the program at this path to the disk. rpm does not sync the file, so a power cut could damage the new program.
     pub fn sync_program(&self, program: &str) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         dir.open(&name)?.sync_all().map_err(|error| Error::path("write", program, error))?;
         dir.sync()
     }
 
-    /// Whether the previous version is beside the program at this path.
+    /// Whether the previous version exists in the directory of the program at this path.
     pub fn has_previous_program(&self, program: &str) -> Result<bool> {
         let (dir, name) = real_root()?.make_parent(program)?;
         Ok(matches!(dir.entry(&format!("{name}{PREVIOUS}"))?, Some(Entry::File(_))))
     }
 
-    /// When the program at this path was put in place. `None` if it is no regular file.
+    /// When the program was put at this path. `None` if the path is not a regular file.
     pub fn program_placed(&self, program: &str) -> Result<Option<SystemTime>> {
         let metadata = real_root()?.metadata(program)?;
         Ok(metadata.and_then(|metadata| changed(metadata.changed)))
     }
 
-    /// Removes what a killed process has left while it tried another version of the program at this path.
+    /// Removes the program that a killed process tried for this path.
     pub fn remove_tried_program(&self, program: &str) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         dir.remove(&temporary_name(&name))
     }
 }
 
-/// Gives the new version the SELinux label of the present program, because the services start with this label. The policy may have another
-/// label for this path.
+/// Gives the new version the SELinux label of the present program, because the services start with this label. In the policy, this path may
+/// have another label.
 fn label_as_present(root: &Root, program: &str) -> Result<()> {
     let (dir, name) = root.make_parent(program)?;
     let temporary = temporary_name(&name);

@@ -14,8 +14,8 @@ use crate::root::Root;
 use crate::stamps::Stamp;
 
 impl Host {
-    /// Existing desired resources that become the agent's own. Empty unless the host adopts ([`Host::adopting`]). Files
-    /// of packages never become the agent's own, even if other programs changed them.
+    /// The existing desired resources that become the agent's own. Empty unless the host adopts resources ([`Host::adopting`]). Files of
+    /// packages never become the agent's own, even if other programs have changed them.
     pub fn adoptable(&self, desired: &DesiredState) -> Result<Vec<ResourceId>> {
         if !self.adopts {
             return Ok(Vec::new());
@@ -26,8 +26,8 @@ impl Host {
         Ok(adoptable)
     }
 
-    /// Everything that the agent left, for a plan of `desired`. If a file of a package is no longer desired, it is
-    /// marked as older than the agent, even if an earlier version of the agent claimed it.
+    /// The agent's recorded resources, for a plan of `desired`. If a file of a package is no longer desired, it counts as existing before
+    /// the agent, even if an earlier version of the agent claimed it.
     pub fn owned_beside(&self, desired: &DesiredState) -> Result<OwnedState> {
         let mut owned = self.owned()?;
         let goes = owned.iter().filter(|(id, owned)| !owned.was_there && desired.get(id).is_none());
@@ -58,8 +58,8 @@ impl Host {
         Ok(owned.iter().filter_map(|path| by_path.get(path)).map(|id| (*id).clone()).collect())
     }
 
-    /// Backs up the text that a package wrote over the agent's unit, for example in an upgrade. The text is restored
-    /// when the agent's unit is removed.
+    /// Backs up the text that a package has written over the agent's unit, for example in an upgrade. When the agent's unit is removed,
+    /// this text is restored.
     pub(crate) fn renew_replaced(&self, path: &str, id: &ResourceId, record: &Record) -> Result<()> {
         let Some(found) = self.root.read(path)?.and_then(|bytes| String::from_utf8(bytes).ok()) else {
             return Ok(());
@@ -72,10 +72,10 @@ impl Host {
     }
 }
 
-/// Removes outdated backups of units: if no claim of a unit is left, a later restore needs the current file, not the
-/// backup.
+/// Removes outdated backups of units. If the record has no claim on a unit that the plan writes, its backup is outdated: the file on the
+/// disk is newer.
 pub(crate) fn forget_replaced(root: &Root, plan: &Plan, record: &Record) -> Result<()> {
-    // If the record was lost, nothing shows what the agent itself wrote.
+    // If the record was lost, it does not show which files the agent has written.
     if record.was_lost {
         return Ok(());
     }

@@ -23,10 +23,10 @@ use crate::system::sandbox;
 /// The timelines of runs, below the root (`kops-agent status --timeline`).
 pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
 
-/// The folder of administrators' units.
+/// The folder of the units of administrators.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
 
-/// Name prefix of the agent's own units. Upstream has no such units, and packages may ship their files.
+/// The prefix in the names of the agent's own units. Upstream has no such units, and packages may ship their files.
 const OWN: &str = "kops-agent";
 
 /// The path of a unit's file.
@@ -37,26 +37,25 @@ pub(crate) fn unit_path(root: &Root, name: &str) -> String {
     if is_own() { in_etc } else { upstreams_unit_path(root, name) }
 }
 
-/// The path where upstream writes a unit, even if another file of the unit exists elsewhere.
+/// The path at which upstream writes a unit, even if the unit has a file at another path.
 pub(crate) fn upstreams_unit_path(root: &Root, name: &str) -> String {
     let folder = if name.starts_with(OWN) { OVERRIDES } else { root.units_folder(find_folder) };
     format!("{folder}/{name}")
 }
 
-/// Whether a step writes a unit's file at a path where another program's file may be. That file is backed up
-/// first.
+/// Whether a step writes a unit's file to a path where another program may have a file. That file is backed up first.
 pub(crate) fn is_kept_when_written(root: &Root, step: &Step) -> bool {
     step.writes() && is_kept(root, &step.resource.name, &unit_path(root, &step.resource.name))
 }
 
-/// Whether another program's unit file at this path is backed up before the agent writes there. A file that an
+/// Whether the file at this path is backed up before the agent writes a unit there. This holds for files of other programs. A file that an
 /// earlier version of the agent wrote is not backed up.
 pub(crate) fn is_kept(root: &Root, name: &str, path: &str) -> bool {
     !name.starts_with(OWN) && path == upstreams_unit_path(root, name)
 }
 
-/// The folder where upstream writes units on this distribution. If that folder is read-only or the distribution is
-/// unknown, it is the folder of administrators' units.
+/// The folder in which upstream writes units on this distribution. If the folder is read-only or the distribution is unknown, returns the
+/// folder of administrators' units.
 fn find_folder(root: &Root) -> &'static str {
     let text =
         ["/etc/os-release", "/usr/lib/os-release"].iter().find_map(|path| root.read(path).ok().flatten());
@@ -76,12 +75,12 @@ fn find_folder(root: &Root) -> &'static str {
 
 /// Whether an earlier version of the agent wrote a unit into the folder of administrators' units.
 pub(crate) fn has_own_unit_in_etc(root: &Root, name: &str) -> bool {
-    // If the record is unreadable, the agent does not overwrite units in `/etc`.
+    // If the record is unreadable, do not overwrite units in `/etc`.
     root.own_units_in_etc(|root| own_in_etc(root).unwrap_or_default()).contains(name)
 }
 
-/// Names of the units that earlier versions of the agent wrote into the folder of administrators' units, although this
-/// version writes them elsewhere. If the agent's file elsewhere is intact, the file in `/etc` belongs to someone else.
+/// The names of the units that earlier versions of the agent wrote into the folder of administrators' units, but this version writes to
+/// another folder. If the agent's file in the other folder is intact, the file in `/etc` belongs to someone else.
 fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     let record = Record::read(root)?;
     let mut own = BTreeSet::new();
@@ -98,7 +97,7 @@ fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     Ok(own)
 }
 
-/// The path of a recorded resource: its file, or its name if the name is a path.
+/// The path of a recorded resource. This is the path of its file, or its name if the name is a path.
 pub(crate) fn path_of(root: &Root, id: &ResourceId) -> String {
     file_path(root, id).unwrap_or_else(|| id.name.clone())
 }
@@ -114,7 +113,7 @@ fn file_path(root: &Root, id: &ResourceId) -> Option<String> {
     }
 }
 
-/// The file that a run rewrites to create or change a resource.
+/// The path of the file that a run writes to create or change a resource.
 pub(crate) fn written_file(root: &Root, id: &ResourceId) -> Option<String> {
     match id.kind {
         Kind::Symlink => Some(id.name.clone()),
@@ -123,12 +122,12 @@ pub(crate) fn written_file(root: &Root, id: &ResourceId) -> Option<String> {
     }
 }
 
-/// Content of the file by which systemd loads a kernel module at every boot.
+/// The content of the file that makes systemd load a kernel module at every boot.
 pub(crate) fn boot_text(module: &str) -> String {
     format!("{module}\n")
 }
 
-/// A reader for the current texts of files.
+/// A function that reads the current text of a file.
 pub(crate) fn present_texts(root: &Root) -> impl Fn(&str) -> Option<String> {
     |path| String::from_utf8(root.read(path).ok()??).ok()
 }

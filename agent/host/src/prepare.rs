@@ -22,21 +22,20 @@ use crate::secrets::Secrets;
 use crate::system::commands::Commands;
 use crate::trial;
 
-/// The inputs of an apply.
 pub(crate) struct Inputs<'a> {
     pub(crate) certificates: Certificates<'a>,
-    /// Content of each written file that is not downloaded, by path.
+    /// The content of each file to write, except downloads, by path.
     pub(crate) contents: BTreeMap<&'a str, Vec<u8>>,
-    /// Keys of package repositories, by URL.
+    /// The keys of package repositories, by URL.
     keys: BTreeMap<&'a str, Vec<u8>>,
     cache: Option<Cache>,
-    /// Downloads, by hash.
+    /// The requests for downloads, by hash.
     downloads: BTreeMap<String, Request>,
-    /// Files that were made from downloads, by path.
+    /// The files that were made from downloads, by path.
     ready: BTreeMap<String, Ready>,
-    /// Paths of programs that do not start before a package with one of their libraries is installed.
+    /// The paths of programs that lack a library. A package that the run installs has this library.
     put_off: BTreeSet<String>,
-    /// Why archives of images could not be downloaded, by hash. No file is made from them.
+    /// Why archives of images could not be downloaded, by hash. No files are made from these archives.
     pub(crate) undelivered: BTreeMap<String, Error>,
 }
 
@@ -45,7 +44,6 @@ impl Inputs<'_> {
         self.keys.get(url).map(Vec::as_slice).ok_or_else(|| gone(url))
     }
 
-    /// Opens a download, by its hash.
     pub(crate) fn open(&self, sha256: &str) -> Result<(std::fs::File, &str)> {
         let request = self.downloads.get(sha256);
         let name = request.map_or("", Request::name);
@@ -56,7 +54,7 @@ impl Inputs<'_> {
         file.map(|(file, _)| (file, name)).ok_or_else(|| gone(name))
     }
 
-    /// SHA-256 of all files that the run writes, by path, so that they need no reading.
+    /// The SHA-256 of all files that the run writes, by path, so that these files need not be read.
     pub(crate) fn written(&self) -> BTreeMap<String, String> {
         let contents = self.contents.iter();
         let mut written: BTreeMap<String, String> =
@@ -65,12 +63,12 @@ impl Inputs<'_> {
         written
     }
 
-    /// SHA-256 of the files that were made from downloads, by path.
+    /// The SHA-256 of the files that were made from downloads, by path.
     pub(crate) fn downloaded(&self) -> impl Iterator<Item = (String, String)> {
         self.ready.iter().map(|(path, ready)| (path.clone(), ready.content.clone()))
     }
 
-    /// Tries the programs again that could not start without a library of a package. The packages are installed now.
+    /// Tries again to start the programs that lacked a library of a package. The package is now installed.
     pub(crate) fn refuse_what_still_does_not_start(&self, commands: &dyn Commands) -> Result<()> {
         let put_off = self.ready.iter().filter(|(path, _)| self.put_off.contains(*path));
         trial::refuse_what_does_not_start(put_off, false, commands).map(drop)
@@ -90,7 +88,7 @@ fn gone(what: &str) -> Error {
     }
 }
 
-/// The inputs of an apply that need no network. [`Preparation::begin`] refuses impossible plans.
+/// The inputs of an apply that need no network. [`Preparation::begin`] rejects plans that cannot be applied.
 pub(crate) struct Preparation<'a> {
     host: &'a Host,
     desired: &'a DesiredState,
@@ -102,7 +100,7 @@ pub(crate) struct Preparation<'a> {
 }
 
 impl<'a> Preparation<'a> {
-    /// Collects the inputs of a plan, and refuses a plan that cannot be applied.
+    /// Collects the inputs of a plan, and rejects a plan that cannot be applied.
     pub(crate) fn begin(
         host: &'a Host,
         plan: &'a Plan,
@@ -125,7 +123,7 @@ impl<'a> Preparation<'a> {
         let certificates = Certificates::observe(&host.root, desired, secrets, host.now(), host.extra_hours)?;
         let mut begun =
             Preparation { host, desired, secrets, steps, requests, certificates, contents: BTreeMap::new() };
-        // Content that needs a certificate is resolved after the certificate is issued.
+        // Content that needs a certificate is created after the certificate is issued.
         for file in begun.written_files() {
             if let Some(bytes) = contents::bytes(file, &begun.certificates, secrets)? {
                 begun.contents.insert(&file.path, bytes);
@@ -134,7 +132,7 @@ impl<'a> Preparation<'a> {
         Ok(begun)
     }
 
-    /// The files that are written and not downloaded.
+    /// The files to write, except downloads.
     fn written_files(&self) -> Vec<&'a File> {
         let written = self.steps.iter().filter_map(|(step, resource)| match resource {
             Resource::File(file) if step.changes_content() && !matches!(file.content, Content::Asset(_)) => {
@@ -145,9 +143,9 @@ impl<'a> Preparation<'a> {
         written.collect()
     }
 
-    /// Issues certificates while everything is downloaded and verified. Calls `tried` once all files are verified and
-    /// the programs among them start; images are downloaded after that. If either the certificates or the downloads
-    /// fail, the other work still runs to its end, so that nothing continues in the background.
+    /// Issues certificates during the downloads. Calls `tried` when all files are verified and the downloaded programs have started
+    /// successfully. Images are downloaded after that. If either the certificates or the downloads fail, the other work still continues to
+    /// its end, so that nothing runs in the background.
     pub(crate) async fn finish(
         mut self,
         downloads: &Downloads,
@@ -160,7 +158,7 @@ impl<'a> Preparation<'a> {
             let files = fetch_files(host, steps, requests, downloads, progress).await;
             host.refuse_other_files(desired)?;
             let files = files?;
-            // A working node changes only once all its programs start.
+            // A working node is only changed after all new programs have started successfully.
             let brings_packages = machine == Machine::NotYetANode
                 && steps.iter().any(|(step, _)| step.resource.kind == Kind::Package);
             let put_off = trial::refuse_what_does_not_start(&files.ready, brings_packages, &*host.commands)?;
@@ -181,7 +179,7 @@ impl<'a> Preparation<'a> {
     }
 }
 
-/// Issues the certificates that steps make. Generating a key is slow, so downloads get a turn after each certificate.
+/// Issues the certificates that steps need. Generating a key is slow, so the downloads continue after each certificate.
 async fn issue(host: &Host, steps: &[(&Step, &Resource)], certificates: &mut Certificates<'_>) -> Result<()> {
     let made: Vec<&Step> = steps
         .iter()
@@ -232,7 +230,7 @@ async fn fetch_files<'a>(
 }
 
 impl Files<'_> {
-    /// Downloads the archives of images. Returns why some could not be downloaded, by hash.
+    /// Downloads the archives of images. Returns why downloads failed, by hash.
     async fn fetch_images(
         &self,
         host: &Host,
@@ -250,7 +248,7 @@ impl Files<'_> {
     }
 }
 
-/// The resource of a step.
+/// The desired resource of a step.
 pub(crate) fn find<'a>(desired: &'a DesiredState, id: &ResourceId) -> Result<&'a Resource> {
     desired.get(id).ok_or_else(|| Error::Invalid {
         id: id.clone(),
@@ -269,7 +267,7 @@ fn refuse_directory_in_the_way(step: &Step) -> Result<()> {
     }
 }
 
-/// Refuses a UID or GID that another user or group has, because the two would share files.
+/// Rejects a UID or GID that already belongs to another user or group, because both would share files.
 fn refuse_foreign_number(host: &Host, resource: &Resource) -> Result<()> {
     let (name, number, owner, kind, program) = match resource {
         Resource::User(user) => {
@@ -303,7 +301,7 @@ fn resolve(file: &File, certificates: &Certificates<'_>, secrets: &dyn Secrets) 
     })
 }
 
-/// Adds the downloads of a step to `requests`. Bytes that several resources need are downloaded once.
+/// Adds the downloads of a step to `requests`. If several resources need one download, it is requested once.
 fn request_downloads(
     host: &Host,
     step: &Step,
@@ -357,7 +355,7 @@ fn add<'r>(
     Ok(request)
 }
 
-/// Hashes of all downloads that this state may need.
+/// The hashes of all downloads that this state may need.
 pub(crate) fn hashes_of(desired: &DesiredState) -> BTreeSet<&str> {
     let resources = desired.iter().map(|(_, resource)| resource);
     resources
@@ -369,7 +367,7 @@ pub(crate) fn hashes_of(desired: &DesiredState) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The hash of an asset. An asset without a hash cannot be verified, and is not installed.
+/// The hash of an asset. Fails if the hash is unknown, because the asset could not be verified.
 pub(crate) fn known_hash<'a>(step: &Step, asset: &'a AssetContent) -> Result<&'a str> {
     asset.sha256.as_deref().ok_or_else(|| unknown_hash(step, &asset.url))
 }

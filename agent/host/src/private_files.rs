@@ -12,7 +12,7 @@ use crate::reader::Reader;
 use crate::record::Record;
 use crate::root::{Entry, Metadata};
 
-/// Largest file that is read, in bytes. No file with a secret is longer.
+/// The maximum size of a file that is read, in bytes. Files with secrets are smaller.
 const LONGEST: u64 = 1 << 20;
 const FOLDERS: [&str; 3] = ["/etc/kubernetes", "/srv/kubernetes", "/etc/containerd"];
 const FILES: [&str; 4] = [
@@ -21,31 +21,30 @@ const FILES: [&str; 4] = [
     "/var/lib/kubelet/config.json",
     "/var/lib/kubelet/kubeconfig",
 ];
-/// Limits of the search below the folders: the depth, and the number of files.
+/// The maximum depth of the search below the folders.
 const DEPTH: usize = 6;
+/// The maximum number of files that the search finds.
 const MOST: usize = 4096;
 
-/// A file that may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PrivateFile {
-    /// Absolute path on the machine.
+    /// The absolute path on the machine.
     pub path: String,
     pub text: String,
 }
 
-/// The result of the search.
 #[derive(Clone, Default)]
 pub struct PrivateFiles {
     /// The files that could be read.
     pub files: Vec<PrivateFile>,
-    /// Why files could not be read, each with its path.
+    /// Why files could not be read. Each text contains the file's path.
     pub unread: Vec<String>,
-    /// Whether a run of the agent left anything on this machine. Also true if the record was lost.
+    /// Whether the record contains any resource. Also true if the record was lost.
     pub has_claims: bool,
 }
 
 impl Reader {
-    /// The files that may be secret, including files that the agent wrote.
+    /// The files that may be secret. These include files that the agent wrote.
     pub fn private_files(&self) -> Result<PrivateFiles> {
         let record = Record::read(&self.root)?;
         let has_claims = record.claims().next().is_some() || record.unknown().next().is_some();
@@ -60,12 +59,12 @@ impl Reader {
         if left == 0 {
             found.unread.push(format!("{} have more than {MOST} files", FOLDERS.join(" and ")));
         }
-        // The record also names files in other folders, even if no stored state names them.
+        // The record also names files in other folders, even if the stored states do not name them.
         let claimed = record.claims().filter(|(id, _)| id.kind == Kind::File).map(|(id, _)| id.name.as_str());
-        // Another version of the agent may have written ids that this version does not know.
+        // The record may contain ids that only another version of the agent understands.
         let unknown = record.unknown().filter_map(|id| id.strip_prefix("file "));
         for path in claimed.chain(unknown).filter(|path| path.starts_with('/')) {
-            // A longer file is a program or a log.
+            // A larger file is a program or a log.
             let is_longer = |metadata: Metadata| metadata.size > LONGEST;
             if !self.root.metadata(path).is_ok_and(|found| found.is_some_and(is_longer)) {
                 paths.insert(path.to_owned());

@@ -12,8 +12,8 @@ use crate::host::Host;
 use crate::root::{Dir, set_mode, temporary_name};
 
 impl Host {
-    /// Atomically writes a world-readable file into a folder that another user may own. The file is not synced, because
-    /// the agent rewrites it regularly. Fails if the folder is missing, or if a link leads to it.
+    /// Atomically writes a world-readable file into a folder that may belong to another user. The file is not synced, because the agent
+    /// rewrites it regularly. Fails if the folder is missing, or if the path contains a link.
     pub fn publish(&self, path: &str, content: &[u8]) -> Result<()> {
         let (dir, name) = self.root.parent_without_links(path)?.ok_or_else(|| Error::Path {
             doing: "write",
@@ -21,19 +21,19 @@ impl Host {
             reason: "there is no such folder; create it for the program that reads the file".into(),
         })?;
         let temporary = temporary_name(&name);
-        // A killed run or another user may have left a file of this name. The removal does not touch the target of a
-        // link.
+        // A file of this name may exist, from a killed run or from another user. If it is a link, the removal does not affect the link's
+        // target.
         dir.remove(&temporary)?;
         let file = dir.create_new(&temporary)?;
         let written = fill(&dir, &temporary, file, content).and_then(|()| dir.rename(&temporary, &name));
         if written.is_err() {
-            // If the removal fails, too, only the error of the write is reported.
+            // If the removal also fails, only the error of the write is reported.
             let _ = dir.remove(&temporary);
         }
         written
     }
 
-    /// Whether a published file exists. A file behind a link does not count, because the agent did not write it.
+    /// Whether a published file exists. The agent does not write through links, so a file behind a link does not count.
     pub fn is_published(&self, path: &str) -> Result<bool> {
         match self.root.parent_without_links(path) {
             Ok(None) => Ok(false),
@@ -45,8 +45,7 @@ impl Host {
         }
     }
 
-    /// Removes a published file. The file is not overwritten first: it holds no secret, and its name may be a hard link
-    /// to another user's file.
+    /// Removes a published file. Does not overwrite it first: it contains no secret, and may be a hard link to another user's file.
     pub(crate) fn withdraw(&self, path: &str) -> Result<()> {
         match self.root.parent_without_links(path)? {
             Some((dir, name)) => dir.remove(&temporary_name(&name)).and_then(|()| dir.remove(&name)),
@@ -72,7 +71,7 @@ mod tests {
 
     const FILE: &str = "/var/lib/reader/metrics.prom";
 
-    /// A machine, and the folder that the reading program owns.
+    /// A machine, with a folder that belongs to the program that reads the file.
     fn machine() -> (tempfile::TempDir, Host, PathBuf) {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("var/lib/reader");
@@ -119,14 +118,13 @@ mod tests {
             assert!(written.is_file() && written.nlink() == 1, "{written:?}");
             assert_eq!((fs::read_to_string(&victim).unwrap(), mode(&victim)), ("victim".into(), 0o600));
             fs::remove_file(folder.join("metrics.prom")).unwrap();
-            // The removal of a published file does not overwrite the content of `victim`.
             plant("metrics.prom", hard);
             assert!(host.is_published(FILE).unwrap());
             host.withdraw(FILE).unwrap();
             assert!(!folder.join("metrics.prom").exists() && !host.is_published(FILE).unwrap());
             assert_eq!(fs::read_to_string(&victim).unwrap(), "victim");
         }
-        // A name that cannot be replaced causes an error.
+        // If the temporary name cannot be removed, `publish` fails.
         fs::create_dir(folder.join(temporary_name("metrics.prom"))).unwrap();
         assert!(host.publish(FILE, b"metrics").unwrap_err().to_string().contains("cannot remove"));
     }
@@ -147,7 +145,7 @@ mod tests {
         assert!(!host.is_published(FILE).unwrap());
         host.withdraw(FILE).unwrap_err();
         assert_eq!(fs::read_dir(&etc).unwrap().count(), 1);
-        // `publish` also refuses a link above the folder, and a pipe in place of the folder.
+        // `publish` also rejects a link in the path of the folder, and a pipe in place of the folder.
         fs::remove_file(&folder).unwrap();
         fs::rename(root.path().join("var/lib"), root.path().join("var/other")).unwrap();
         fs::create_dir(root.path().join("var/other/reader")).unwrap();

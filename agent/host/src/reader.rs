@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::root::Root;
 
-/// The files below a directory that stands for `/`.
+/// Reads the files below a directory that stands for `/`.
 #[derive(Clone)]
 pub struct Reader {
     pub(crate) root: Root,
@@ -22,21 +22,20 @@ impl Reader {
         Ok(Reader { root: Root::open(root)? })
     }
 
-    /// Reads a whole file; `None` if it does not exist. Fails if the file is not regular, or has more than `longest`
-    /// bytes.
+    /// Reads a whole file; `None` if the file does not exist. Fails if the file is not regular, or is larger than `longest` bytes.
     pub fn read(&self, path: &str, longest: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.root.open_file(path)? else { return Ok(None) };
         let failed = |error| Error::path("read", self.root.shown(path), error);
         let mut bytes = Vec::new();
         file.take(longest + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > longest {
-            let reason = format!("it has more than {longest} bytes");
+            let reason = format!("the file has more than {longest} bytes");
             return Err(Error::Path { doing: "read", path: self.root.shown(path), reason });
         }
         Ok(Some(bytes))
     }
 
-    /// Like [`Reader::read`], with invalid UTF-8 replaced.
+    /// Reads a whole file like [`Reader::read`], as text. Replaces invalid UTF-8.
     pub fn text(&self, path: &str, longest: u64) -> Result<Option<String>> {
         Ok(self.read(path, longest)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }

@@ -14,26 +14,25 @@ use crate::host::Host;
 use crate::system::deadline::ask_within;
 use crate::system::sandbox;
 
-/// The file with which packages of Debian and Ubuntu request a reboot, and the file with the names of these packages
-/// (update-notifier-common, unattended-upgrades). Flatcar's update_engine writes the first file, too.
+/// The file by which packages of Debian and Ubuntu request a reboot. The second file names these packages (update-notifier-common,
+/// unattended-upgrades). Flatcar's update_engine writes the first file, too.
 const MARK: &str = "run/reboot-required";
 const PACKAGES: &str = "run/reboot-required.pkgs";
 /// The command of the RHEL family that reports whether updated core packages require a reboot (yum-utils, dnf-utils).
 const NEEDS_RESTARTING: [&str; 2] = ["needs-restarting", "-r"];
-/// The sentences in the output of [`NEEDS_RESTARTING`]. The exit status is not enough: 1 also means that the command
-/// failed.
+/// The sentences in the output of [`NEEDS_RESTARTING`]. The exit status is not sufficient, because 1 may also mean that the command failed.
 const REQUIRED: &str = "Reboot is required";
 const NOT_REQUIRED: &str = "Reboot should not be necessary";
-/// Timeout of [`NEEDS_RESTARTING`]. A report of a run waits for this command.
+/// Timeout of [`NEEDS_RESTARTING`]. The report of a run waits for this command.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The most packages that a reason names.
+/// The maximum number of packages that a reason names.
 const NAMED: usize = 5;
 
 impl Host {
     /// Whether the real machine requires a reboot. `None` if this is unknown now.
     pub fn reboot_report(&self) -> Option<RebootReport> {
         let (kernel, boot_id) = (uname().ok()?, self.boot_id().ok()?);
-        // The sandbox of a unit may hide /lib/modules.
+        // The unit's sandbox may hide /lib/modules.
         let mut reasons = reboot_reasons(&sandbox::on_machine("/"), &kernel.release().to_string_lossy());
         let why_unknown = match ask_within(&NEEDS_RESTARTING, b"", TIMEOUT) {
             Ok(None) => None,
@@ -51,7 +50,7 @@ impl Host {
         };
         if let Some(why) = why_unknown {
             log::debug!("this report does not say whether core packages require a reboot: {why}");
-            // A missing answer must not look like the answer that no reboot is required.
+            // If the answer is missing, do not report that no reboot is required.
             if reasons.is_empty() {
                 return None;
             }
@@ -60,13 +59,12 @@ impl Host {
     }
 }
 
-/// The reasons for a reboot that the files under `root` show. `running` is the running kernel's release (`uname -r`).
+/// The reasons for a reboot, according to the files below `root`. `running` is the running kernel's release (`uname -r`).
 fn reboot_reasons(root: &Path, running: &str) -> Vec<String> {
     packages(root).into_iter().chain(newer_kernel(root, running)).collect()
 }
 
-/// The reason for a reboot that the output of [`NEEDS_RESTARTING`] shows. The output names one package a line,
-/// indented.
+/// The reason for a reboot, according to the output of [`NEEDS_RESTARTING`]. Each indented line of the output names one package.
 fn updated_packages(output: &str) -> Option<String> {
     let names = output.lines().filter_map(|line| line.strip_prefix("  "));
     let names: BTreeSet<&str> = names.map(|name| name.trim_start_matches("* ").trim()).collect();
@@ -91,9 +89,8 @@ fn with_names(reason: &str, names: &BTreeSet<&str>) -> String {
     if named.is_empty() { reason.to_owned() } else { format!("{reason}: {}", named.join(", ")) }
 }
 
-/// The newest kernel of the running kernel's flavor, if it is newer than the running one and was installed since the
-/// boot. A kernel that was installed before the boot does not count: the boot loader did not choose it, and would not
-/// choose it at the next boot.
+/// The newest kernel of the running kernel's flavor, if it is newer than the running kernel and was installed after the boot. A kernel that
+/// was installed before the boot does not count: the boot loader has not chosen it, and would not choose it at the next boot.
 fn newer_kernel(root: &Path, running: &str) -> Option<String> {
     let booted = boot_time(root)?;
     let is_candidate = |(release, kernel): &(String, PathBuf)| {
@@ -112,8 +109,8 @@ fn boot_time(root: &Path) -> Option<i64> {
     text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// The kernels that the boot loader can start: the release and the file of each. Debian and Ubuntu install a kernel into
-/// `/boot`, and the distributions of the RHEL family beside its modules.
+/// The kernels that the boot loader can start, each with its release and its file. Debian and Ubuntu install kernels into `/boot`. The
+/// distributions of the RHEL family install a kernel into the folder of its modules.
 fn installed_kernels(root: &Path) -> Vec<(String, PathBuf)> {
     let (boot, modules) = (root.join("boot"), root.join("lib/modules"));
     let of_modules = names_in(&modules).map(|release| {
@@ -130,13 +127,12 @@ fn names_in(folder: &Path) -> impl Iterator<Item = String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// The words of a release, such as `generic`, or `cloud` and `amd`. Kernels of another flavor are not the successors of
-/// the running one.
+/// The words in a kernel release, such as `generic`, or `cloud` and `amd`. A kernel with other words does not replace the running kernel.
 fn flavor(release: &str) -> Vec<&str> {
     release.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()).collect()
 }
 
-/// Compares the numbers of two releases, one after another.
+/// Compares the numbers in two releases, from left to right.
 fn by_version(a: &str, b: &str) -> Ordering {
     let numbers = |release: &str| -> Vec<u64> {
         let digits = release.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
@@ -200,7 +196,7 @@ mod tests {
             ("6.8.0-1021-aws", "boot/vmlinuz-6.8.0-1009-aws", false),
             ("6.8.0-1021-aws", "boot/vmlinuz-6.11.0-26-generic", false),
             ("6.8.0-1021-aws", "boot/vmlinuz.old", false),
-            // The modules of a kernel that was removed may stay.
+            // After a kernel is removed, its modules may remain.
             ("6.8.0-1021-aws", "lib/modules/6.8.0-1030-aws/modules.dep", false),
             ("6.1.0-18-cloud-amd64", "boot/vmlinuz-6.1.0-25-amd64", false),
             ("5.14.0-427.13.1.el9_4.x86_64", "lib/modules/5.14.0-503.el9_5.x86_64/vmlinuz", true),

@@ -12,10 +12,10 @@ use crate::host::Host;
 use crate::root::{Entry, Root};
 use crate::stamps::Stamp;
 
-/// The cache where nodeup keeps its downloads for ever (upup/pkg/fi/assetstore.go).
+/// The cache in which nodeup keeps its downloads forever (upup/pkg/fi/assetstore.go).
 const CACHE: &str = "/var/cache/nodeup";
 
-/// Whether a found text is equivalent to the wanted one.
+/// Whether a found text is equivalent to the wanted text.
 pub(crate) fn is_as_good(file: &File, found: &[u8], wanted: &[u8]) -> bool {
     let (Ok(found), Ok(wanted)) = (std::str::from_utf8(found), std::str::from_utf8(wanted)) else {
         return false;
@@ -29,8 +29,8 @@ pub(crate) fn is_as_good(file: &File, found: &[u8], wanted: &[u8]) -> bool {
     }
 }
 
-/// SHA-256 of archive members by name, from an archive that the agent or nodeup downloaded earlier. Empty if the
-/// archive is missing or corrupt.
+/// The SHA-256 of archive members, by name. They are read from an archive that the agent or nodeup downloaded earlier. Empty if the archive
+/// is missing or corrupt.
 pub(crate) fn known_members(
     root: &Root,
     archive: &str,
@@ -53,7 +53,7 @@ pub(crate) fn known_members(
     Ok(BTreeMap::new())
 }
 
-/// The wanted members of each archive, by the archive's SHA-256.
+/// The wanted members of each archive, by the SHA-256 of the archive.
 pub(crate) fn members_by_archive<'a>(
     resources: impl Iterator<Item = &'a Resource>,
 ) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
@@ -68,24 +68,24 @@ pub(crate) fn members_by_archive<'a>(
     by_archive
 }
 
-/// Text of the stamp of an unpacked file.
+/// The text of the stamp of an unpacked file.
 pub(crate) fn origin(sha256: &str, archive: &str, member: &str) -> String {
     format!("{sha256} {archive} {member}")
 }
 
-/// The archive and member in a stamp, if the stamp is for a file of this SHA-256.
+/// The archive and member in a stamp, if the stamp is about a file with this SHA-256.
 pub(crate) fn parse_origin(noted: &str, sha256: &str) -> Option<ObservedContent> {
     let (archive, member) = noted.strip_prefix(sha256)?.strip_prefix(' ')?.split_once(' ')?;
     Some(ObservedContent::Member { archive: archive.into(), member: member.into() })
 }
 
-/// A program file, its current SHA-256, and the archive and member that it should come from.
+/// A program file, its current SHA-256, and the expected archive and member.
 type Program<'a> = (&'a File, String, &'a str, &'a str);
 
 impl Host {
-    /// Downloads the archives of installed programs of unknown origin, and records which archive member each program
-    /// is. A plan then recognizes correct programs. Does this only before any run has claimed a resource on the
-    /// machine, except for early units.
+    /// Downloads the archives of installed programs of unknown origin. Records which archive member each program is, so that a plan
+    /// recognizes correct programs. Only does this on a machine where no run has claimed a resource yet. Early units do not count as
+    /// claimed resources.
     pub async fn recognize_programs(
         &self,
         desired: &DesiredState,
@@ -124,7 +124,7 @@ impl Host {
     }
 }
 
-/// Installed programs that should be archive members, if no local data shows whether they are.
+/// The installed programs that should be archive members, if only a download can show whether they are.
 fn unknown_programs<'a>(root: &Root, desired: &'a DesiredState) -> Result<Vec<Program<'a>>> {
     let by_archive = members_by_archive(desired.iter().map(|(_, resource)| resource));
     let mut known: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();

@@ -31,29 +31,29 @@ pub use decided::Decided;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Record {
-    /// `NodeupConfigHash` of the last configuration to which the machine converged; empty before the first.
+    /// The `NodeupConfigHash` of the last configuration to which the machine converged. Empty before the first convergence.
     pub config_hash: String,
-    /// Start of the current convergence, in RFC 3339.
+    /// The start of the current convergence, in RFC 3339.
     pub converged_since: Option<String>,
-    /// Why the last run failed, if it did.
+    /// Why the last run failed. `None` if it succeeded.
     pub failure: Option<Failure>,
-    /// The last change that was rolled back, if no later run succeeded.
+    /// The last rolled-back change. `None` after a later run has succeeded.
     pub rolled_back: Option<RolledBack>,
-    /// The newer configuration that new machines get, if it differs from this machine's.
+    /// The newer configuration that new machines get, if it differs from the configuration of this machine.
     pub superseded: Option<Superseded>,
-    /// Digest of the last settled state; `None` if an earlier version of the agent settled it.
+    /// The digest of the last settled state; `None` if an earlier version of the agent settled that state.
     pub(crate) settled_state: Option<String>,
-    /// Digest of the state that a running or interrupted run applies.
+    /// The digest of the state that a running or interrupted run applies.
     pub(crate) begun_state: Option<String>,
-    /// When and why a certificate renewal was rolled back. Renewals wait for a while after that.
+    /// When and why a certificate renewal was rolled back. Later renewals wait for some time.
     pub(crate) renewal_failure: Option<Failure>,
-    /// SHA-256 hashes of downloads that the agent looked up, by URL.
+    /// The SHA-256 hashes of downloads that the agent looked up, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
-    /// Parts of the state store that are in this machine's files; `None` if an earlier version of the agent did
-    /// not record them.
+    /// The secrets and files of the state store that influenced this machine's files; `None` if an earlier version of the agent did not
+    /// record them.
     pub decided: Option<Decided>,
-    /// Units that must not run, such as kubelet on a machine in a warm pool.
+    /// The units that must not run, such as kubelet on a machine in a warm pool.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     stopped_units: BTreeSet<String>,
     resources: BTreeMap<ResourceId, Claim>,
@@ -62,29 +62,29 @@ pub struct Record {
     other: BTreeMap<String, serde_json::Value>,
     #[serde(skip)]
     unknown: Unknown,
-    /// Why the record on the disk cannot be read, if it cannot.
+    /// Why the record on the disk cannot be read. `None` if it can.
     #[serde(skip)]
     pub(crate) unreadable: Option<String>,
     /// Whether a record was ever lost on this machine.
     #[serde(skip)]
     pub(crate) was_lost: bool,
-    /// Whether the claims come from the file of early units, because there is no record.
+    /// Whether the claims come from the file of early units. This is the case if there is no record.
     #[serde(skip)]
     is_early: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// When the run failed, in RFC 3339.
+    /// The time of the failure, in RFC 3339.
     pub at: String,
-    /// The cause and the remedy.
+    /// The cause, and what to do.
     pub problem: String,
-    /// The code of the failure's kind. Empty if an earlier version of kops-agent has written this record.
+    /// The code of the failure's kind. Empty if an earlier version of kops-agent wrote this record.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
 }
 
-/// Longest problem that is stored, in characters. The text of a store or mirror has no bound.
+/// The maximum length of a stored problem, in characters. A store or mirror may send text of any length.
 const LONGEST_PROBLEM: usize = 16 * 1024;
 
 impl Failure {
@@ -94,21 +94,21 @@ impl Failure {
     }
 }
 
-/// Another configuration that new machines get, while this machine stays pinned to its own. That happens between `kops
-/// update cluster` and the rolling update.
+/// The configuration that new machines get, while this machine stays pinned to another configuration. This happens between `kops update
+/// cluster` and the rolling update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superseded {
-    /// When the agent first saw the other configuration, in RFC 3339.
+    /// When the agent first saw that new machines get another configuration, in RFC 3339.
     pub since: String,
-    /// `NodeupConfigHash` of the other configuration.
+    /// The `NodeupConfigHash` of the configuration of new machines.
     pub by: String,
-    /// The change to the other configuration; `None` if no run has planned it.
+    /// The change to the configuration of new machines; `None` if no run has planned this change.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
 }
 
-/// The states that a record names. They differ after each run that changes the machine.
+/// The states that a record names. Every run that changes the machine also changes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     config_hash: String,
@@ -132,10 +132,10 @@ impl Record {
         }
     }
 
-    /// Path of the record, below the root.
+    /// The path of the record, below the root.
     pub const PATH: &'static str = "/var/lib/kops-agent/record.json";
 
-    /// Drops the `begun` mark of these resources. A resource that no run settled loses its whole claim.
+    /// Drops the `begun` mark of these resources. If no run has settled a resource, removes the whole claim of the resource.
     pub(crate) fn forget_begun<'a>(&mut self, ids: impl Iterator<Item = &'a ResourceId>) {
         for id in ids {
             match self.resources.get_mut(id) {
@@ -146,13 +146,13 @@ impl Record {
         }
     }
 
-    /// Whether no run has ever claimed a resource here, except for early units. If so, other programs made all other
-    /// existing resources.
+    /// Whether no run has ever claimed a resource on this machine. Early units do not count. If true, other programs made all existing
+    /// resources except early units.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && (self.is_early || self.resources.is_empty())
     }
 
-    /// Whether a file's content differs from what the last run left.
+    /// Whether a file's content differs from the content after the last run.
     pub(crate) fn is_edited(&self, id: &ResourceId, content: &str) -> bool {
         match self.resources.get(id).and_then(|claim| claim.left.as_ref()) {
             Some(Left::File { sha256: Some(left), .. }) => left != content,
@@ -160,7 +160,6 @@ impl Record {
         }
     }
 
-    /// Whether a run has settled this resource.
     pub(crate) fn is_claimed(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| claim.left.is_some())
     }
@@ -170,24 +169,24 @@ impl Record {
         self.resources.get(id).is_some_and(|claim| !claim.was_there && claim.left.is_some())
     }
 
-    /// Whether a run began to write any matching resource, and did not finish.
+    /// Whether a run has begun to write a resource that `which` selects, and has not finished.
     pub(crate) fn has_begun(&self, which: impl Fn(&ResourceId) -> bool) -> bool {
         self.resources.iter().any(|(id, claim)| claim.begun.is_some() && which(id))
     }
 
-    /// Drops all claims since the last settled run, after a rollback.
+    /// Drops all claims of the time after the last settled run. Used after a rollback.
     pub(crate) fn unclaim(&mut self) {
         self.begun_state = None;
         self.resources.retain(|_, claim| claim.left.is_some());
         self.resources.values_mut().for_each(|claim| claim.begun = None);
     }
 
-    /// Whether a run began to write and has not finished. The run is in progress or was interrupted.
+    /// Whether a run has begun to write and has not finished. The run may be in progress or interrupted.
     pub(crate) fn is_begun(&self) -> bool {
         self.resources.values().any(|claim| claim.begun.is_some() || claim.left.is_none())
     }
 
-    /// Whether an unfinished run changes the node to another state than the settled one.
+    /// Whether an unfinished run changes the node to another state than the settled state.
     pub(crate) fn has_begun_change(&self) -> bool {
         self.is_begun() && (self.begun_state.is_none() || self.begun_state != self.settled_state)
     }
@@ -200,12 +199,12 @@ impl Record {
         }
     }
 
-    /// SHA-256 of the content that a running or interrupted run writes into a file.
+    /// The SHA-256 of the content that a running or interrupted run writes into a file.
     pub(crate) fn begun_sha256(&self, path: &str) -> Option<&str> {
         self.resources.get(&ResourceId::new(Kind::File, path))?.begun.as_ref()?.sha256()
     }
 
-    /// Whether the agent last left this file with this content. Writing it again is a repair, not a change.
+    /// Whether this file had this content after the agent's last run. If so, writing the content again is a repair, not a change.
     pub(crate) fn has_left(&self, id: &ResourceId, content: &str) -> bool {
         match self.resources.get(id).and_then(|claim| claim.left.as_ref()) {
             Some(Left::File { sha256, .. }) => sha256.as_deref() == Some(content),
@@ -214,7 +213,7 @@ impl Record {
         }
     }
 
-    /// The recorded SHA-256 of a file, if its metadata shows that nothing touched the file since.
+    /// The recorded SHA-256 of a file, if the file's metadata shows that the file has not been touched since.
     pub(crate) fn known_sha256(&self, path: &str, metadata: &Metadata) -> Option<&str> {
         match self.resources.get(&ResourceId::new(Kind::File, path))?.left.as_ref()? {
             Left::File { sha256: Some(sha256), metadata: known, .. } if known.is_untouched(metadata) => {
@@ -224,7 +223,7 @@ impl Record {
         }
     }
 
-    /// The SHA-256 of a file after the last settled run. `None` if the record does not have it.
+    /// The SHA-256 of a file after the last settled run. `None` if the record does not contain the SHA-256.
     pub(crate) fn left_sha256(&self, path: &str) -> Option<&str> {
         match self.resources.get(&ResourceId::new(Kind::File, path))?.left.as_ref()? {
             Left::File { sha256, .. } => sha256.as_deref(),
@@ -232,23 +231,23 @@ impl Record {
         }
     }
 
-    /// All recorded resources, each with whether it existed before the agent first wrote it.
+    /// All recorded resources, each with a bool that says whether the resource existed before the agent first wrote it.
     pub(crate) fn claims(&self) -> impl Iterator<Item = (&ResourceId, bool)> {
         self.resources.iter().map(|(id, claim)| (id, claim.was_there))
     }
 
-    /// Names of the agent's units that must run.
+    /// The names of the agent's units that must run.
     pub(crate) fn running_units(&self) -> Vec<&str> {
         self.units().into_iter().filter(|unit| !self.stopped_units.contains(*unit)).collect()
     }
 
-    /// Names of the units whose files the agent wrote.
+    /// The names of the units whose files the agent wrote.
     pub(crate) fn units(&self) -> Vec<&str> {
         let units = self.resources.iter().filter(|(id, claim)| id.kind == Kind::Unit && claim.left.is_some());
         units.map(|(id, _)| id.name.as_str()).collect()
     }
 
-    /// Names of the units whose files the agent wrote, with the SHA-256 that it left.
+    /// The names of the units whose files the agent wrote, each with the SHA-256 of the written file.
     pub(crate) fn unit_texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.resources.iter().filter_map(|(id, claim)| match &claim.left {
             Some(Left::File { sha256: Some(sha256), .. }) if id.kind == Kind::Unit => {
@@ -258,7 +257,7 @@ impl Record {
         })
     }
 
-    /// Paths of the files that hold the node's own certificates.
+    /// The paths of the files that contain the node's own certificates.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = &str> {
         self.resources.iter().filter_map(|(id, claim)| match &claim.left {
             Some(Left::File { certificate: true, .. }) => Some(id.name.as_str()),

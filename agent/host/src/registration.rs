@@ -22,7 +22,7 @@ pub(crate) fn digest(registration: &DiscoveryRegistration) -> String {
 }
 
 impl Host {
-    /// Makes every desired registration. Warns if a registration fails, because the node works without it.
+    /// Makes every desired registration. If a registration fails, only warns, because the node works without it.
     pub(crate) async fn register(
         &self,
         desired: &DesiredState,
@@ -60,8 +60,7 @@ impl Host {
         Ok(())
     }
 
-    /// Issues a client certificate that no file holds. The service expects the last certificate of the chain to be the
-    /// authority's.
+    /// Issues a client certificate that is not in any file. The service requires that the last certificate of the chain is the authority's.
     fn identity(&self, desired: &DesiredState, secrets: &dyn Secrets, name: &str) -> Result<PemPair> {
         let mut certificates =
             Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;

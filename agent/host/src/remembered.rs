@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::staged::write_file;
 
 impl Host {
-    /// Path of the remembered facts below the root, beside the record.
+    /// The path of the remembered facts, below the root.
     pub const REMEMBERED_FACTS: &'static str = "/var/lib/kops-agent/facts.json";
 
     /// Stores facts in JSON for later runs. Fails if another run holds the lock.
@@ -17,7 +17,7 @@ impl Host {
         write_file(&self.root, Host::REMEMBERED_FACTS, 0o600, None, json)
     }
 
-    /// Tells the cloud that this machine is ready, if a lifecycle hook holds the machine until then.
+    /// Tells the cloud that this machine is ready. If a lifecycle hook holds the machine, the hook ends.
     pub async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure> {
         self.remote.complete_lifecycle_action(action).await
     }

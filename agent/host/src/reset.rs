@@ -30,12 +30,12 @@ use crate::system::systemd::{Systemd, UnitState};
 use crate::unit_files::remove_unit;
 use crate::unit_overrides::is_masked;
 
-/// The slice where kubelet puts pods if systemd manages control groups.
+/// The slice that contains pods if systemd manages control groups.
 const PODS: &str = "kubepods.slice";
-/// Grace period of pods: Kubernetes' default. systemd would wait for 90 s.
+/// The grace period of pods, which is Kubernetes' default. Otherwise systemd would wait for 90 s.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Folders that containers, kubelet and network plugins leave behind, and that no other program uses.
+/// Folders that only containers, kubelet and network plugins use. Their files remain after these have stopped.
 const RUNTIME_FOLDERS: [&str; 7] = [
     "/var/lib/kubelet",
     "/var/lib/containerd",
@@ -43,67 +43,66 @@ const RUNTIME_FOLDERS: [&str; 7] = [
     "/var/log/containers",
     "/var/log/pods",
     "/var/lib/cni",
-    // Network configuration for the container runtime, written by the pod of the network plugin.
+    // The network configuration of the container runtime. The pod of the network plugin writes it.
     "/etc/cni",
 ];
 
-/// Runtime folders in a host folder that log-collecting pods mount as root. Such a pod can put a link there. A reset
-/// removes that link and does not follow it.
+/// Runtime folders in a host folder that log-collecting pods mount as root. So a pod can replace them by a link. A reset removes such a
+/// link and does not follow it.
 const IN_REACH_OF_PODS: [&str; 2] = ["/var/log/containers", "/var/log/pods"];
 
-/// Settings that kubelet writes so that logind ends pods before a shutdown (pkg/kubelet/nodeshutdown/systemd).
+/// Settings that make logind end pods before a shutdown. kubelet writes them (pkg/kubelet/nodeshutdown/systemd).
 const LOGIND_SETTINGS: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 
-/// Folder of named network namespaces, and the name prefix of pods' namespaces in containerd's CRI plugin (its
-/// pkg/netns).
+/// The folder of named network namespaces, and the prefix in the names of pods' namespaces. The prefix comes from containerd's CRI plugin
+/// (its pkg/netns).
 const NETWORKS: (&str, &str) = ("/run/netns", "cni-");
 
-/// Folders of the agent's own data.
+/// The folders of the agent's own data.
 const OWN_FOLDERS: [&str; 2] = ["/var/cache/nodeup", "/var/lib/kops-agent"];
 
-/// The plan of a reset, in order.
+/// The plan of a reset, in the order of its actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reset {
-    /// Units that are stopped and disabled.
+    /// The units to stop and disable.
     pub units: Vec<String>,
     /// Whether the reset removes pods, and the data of kubelet and of the container runtime.
     pub containers: bool,
     pub mounts: Vec<String>,
-    /// Resources whose files are removed.
+    /// The resources whose files are removed.
     pub removed: Vec<ResourceId>,
-    /// Volumes, mounted or not, whose boot unit is removed.
+    /// The volumes whose boot units are removed. They may be mounted or not.
     pub removed_volumes: Vec<ResourceId>,
-    /// Folders that are removed with their content.
+    /// The folders to remove with their content.
     pub folders: Vec<String>,
-    /// The entries of `folders` that the spec names as a data folder of kubelet or containerd.
+    /// The folders in `folders` that the spec names as data folders of kubelet or containerd.
     pub data_folders: BTreeSet<String>,
     /// Data folders of kubelet or containerd that stay, because other programs may have files there.
     pub shared: BTreeSet<String>,
-    /// Folders on which something else is mounted. The mounted file system is emptied and stays mounted; files below the mount point stay.
+    /// The folders on which something else is mounted. The reset empties the mounted file system, which stays mounted. Files below the
+    /// mount point stay.
     pub emptied: BTreeSet<String>,
-    /// Files that the agent published for other programs, and that the reset removes ([`Host::is_published`]). The
-    /// caller adds them to the plan.
+    /// The files that the agent published for other programs, and that the reset removes ([`Host::is_published`]). The caller adds these
+    /// files to the plan.
     pub published: Vec<String>,
-    /// Remains of the pod network that are removed.
+    /// The parts of the pod network that are removed.
     pub pod_network: PodNetworkLeft,
-    /// Resources that existed before the agent overwrote them, and that therefore stay.
+    /// Resources that existed before the agent overwrote them. They stay.
     pub kept: Vec<ResourceId>,
 }
 
-/// Receives the progress of a reset.
 pub trait Resetting {
     /// Called before each action.
     fn doing(&self, what: &str);
 }
 
 impl Host {
-    /// Plans a reset. `own_units` are units that start the agent and belong to no package, and `own_files` are the
-    /// files that they read. `of_packages` are units that start the agent and whose file belongs to a package, so that
-    /// the file stays. Changes nothing. Fails if the record is unreadable, or if it was lost and no run has settled
-    /// since.
+    /// Plans a reset. `own_units` are units that start the agent and belong to no package. `own_files` are the files that these units read.
+    /// `of_packages` are units that start the agent and whose files belong to a package, so their files stay. Changes nothing. Fails if the
+    /// record is unreadable, or if it was lost and no run has settled since.
     pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
-        // Until a run settles, a new record has only the resources that the run was about to write.
+        // Before a run settles, a new record only contains the resources that the run was about to write.
         let is_unsettled = record.was_lost && record.config_hash.is_empty();
         let unsettled = || {
             "kops-agent does not know what it left on this machine: its record could not be read, and no run has \
@@ -133,8 +132,7 @@ impl Host {
         let own: Vec<ResourceId> = units.iter().map(|unit| ResourceId::new(Kind::Unit, unit)).collect();
         let mut of_node = record.units();
         of_node.sort_by_key(|unit| (stop_order(unit), (*unit).to_owned()));
-        // The units that start the agent are stopped first. Otherwise they would make the machine a node again,
-        // immediately or at the next boot.
+        // Stop the units that start the agent first. Otherwise they would make the machine a node again, now or at the next boot.
         let starting = would_start(&*self.systemd, of_packages, &of_node)?;
         units.splice(0..0, starting);
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
@@ -203,8 +201,7 @@ impl Host {
         Ok(there)
     }
 
-    /// Executes a plan of [`Host::plan_reset`]. An interrupted reset can be repeated. Stops at the first action that
-    /// fails.
+    /// Executes a plan of [`Host::plan_reset`]. Stops at the first action that fails. An interrupted or failed reset can be repeated.
     pub fn reset(&self, reset: &Reset, progress: &dyn Resetting) -> Result<()> {
         let _lock = self.lock()?;
         let names: Vec<&str> = reset.units.iter().map(String::as_str).collect();
@@ -214,13 +211,12 @@ impl Host {
         }
         for path in &reset.published {
             progress.doing(&format!("removing {path}"));
-            // The folder belongs to another program, which may change it at any time. A failure there must not block
-            // the reset.
+            // The folder belongs to another program, which may change it at any time. If the removal fails, the reset continues.
             if let Err(error) = self.withdraw(path) {
                 log::warn!("{error}");
             }
         }
-        // Pods have ended, so no pod can make a new link.
+        // Pods have ended, so no pod can create a link now.
         let runtime = self.runtime_folders(reset.containers, &reset.data_folders)?;
         unmount_all(&*self.mounts, || self.mounts.within(&runtime), progress)?;
         for path in unmount_all(&*self.mounts, || pod_networks(&*self.mounts, reset.containers), progress)? {
@@ -249,8 +245,8 @@ impl Host {
             progress.doing(&format!("removing {id}"));
             remove_resource(&self.root, id)?;
         }
-        // Volumes are still mounted at this point, so folders on volumes are removed, too. Otherwise they would come
-        // back with the next mount.
+        // Volumes are still mounted at this point, so that folders on volumes are removed, too. Otherwise these folders would exist again
+        // after the next mount.
         let is_of_runtime = |folder: &&String| runtime.contains(&folder.as_str());
         for folder in reset.folders.iter().filter(is_of_runtime) {
             progress.doing(&format!("removing {folder}"));
@@ -259,7 +255,7 @@ impl Host {
         for volume in reset.removed_volumes.iter().chain(&reset.kept).filter(|id| id.kind == Kind::Mount) {
             self.no_longer_mount_at_boot(&volume.name)?;
         }
-        // Volumes no longer hold files of the agent, kubelet or the container runtime. Their other files stay.
+        // The volumes no longer contain files of the agent, kubelet or the container runtime. Their other files stay.
         let mounts: Vec<&str> = reset.mounts.iter().map(String::as_str).collect();
         unmount_all(&*self.mounts, || self.mounted_among(&mounts), progress)?;
         for id in directories {
@@ -267,7 +263,7 @@ impl Host {
             remove_resource(&self.root, id)?;
         }
         self.systemd.reload()?;
-        // The backups of an interrupted change may contain keys.
+        // The backups of an interrupted change may contain keys, so they are overwritten.
         shred_kept_files(&self.root)?;
         shred_applied(&self.root)?;
         for folder in &reset.folders {
@@ -280,7 +276,7 @@ impl Host {
         Ok(())
     }
 
-    /// Folders of kubelet and the container runtime, if the machine has containers. Links that a pod may have made are
+    /// The folders of kubelet and the container runtime, if the machine has containers. Folders that a pod may have replaced by links are
     /// left out.
     fn runtime_folders<'a>(&self, containers: bool, data: &'a BTreeSet<String>) -> Result<Vec<&'a str>> {
         let mut folders: Vec<&str> = data.iter().map(String::as_str).collect();
@@ -298,23 +294,23 @@ impl Host {
     }
 
     fn stop(&self, unit: &str, state: UnitState) -> Result<()> {
-        // systemd refuses to stop an unknown unit. An earlier reset or an operator may have removed it.
+        // systemd fails to stop an unknown unit, which an earlier reset or an operator may have removed.
         if state.is_known || state.running {
             self.systemd.stop(unit)?;
         }
-        // Pods and containers may still run, even if the unit does not.
+        // Pods and containers may still run, even if this unit does not.
         match unit {
             KUBELET => stop_or_kill(&*self.systemd, PODS, GRACE)?,
-            // The processes that keep containers running outlive the container runtime.
+            // The processes that supervise containers continue after the container runtime stops.
             CONTAINER_RUNTIME => self.systemd.kill(unit)?,
             _ => {}
         }
-        // A masked unit does not start at boot, and the mask is the operator's.
+        // A masked unit does not start at boot. The operator's mask stays.
         if state.is_known && !is_masked(&self.root, unit)? { self.systemd.disable(unit) } else { Ok(()) }
     }
 }
 
-/// The given units that run or start at boot, except the units in `listed`.
+/// The units in `of_packages` that run or start at boot, except the units in `listed`.
 fn would_start(systemd: &dyn Systemd, of_packages: &[&str], listed: &[&str]) -> Result<Vec<String>> {
     let states = systemd.states(of_packages)?;
     let would_start = |(unit, state): (&&str, UnitState)| {
@@ -324,7 +320,7 @@ fn would_start(systemd: &dyn Systemd, of_packages: &[&str], listed: &[&str]) -> 
     Ok(of_packages.iter().zip(states).filter_map(would_start).collect())
 }
 
-/// Mount points of the network namespaces of pods.
+/// The mount points of pods' network namespaces.
 fn pod_networks(mounts: &dyn Mounts, containers: bool) -> Result<Vec<String>> {
     let (folder, prefix) = NETWORKS;
     let of_pods = format!("{folder}/{prefix}");
@@ -333,7 +329,7 @@ fn pod_networks(mounts: &dyn Mounts, containers: bool) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// Unmounts all paths that `find` returns, and returns them. Unmounting one path may also remove the mount of another path.
+/// Unmounts all paths that `find` returns. Returns the unmounted paths. Unmounting one path may also remove the mount of another path.
 fn unmount_all(
     mounts: &dyn Mounts,
     find: impl Fn() -> Result<Vec<String>>,
@@ -367,8 +363,7 @@ fn remove_resource(root: &Root, id: &ResourceId) -> Result<()> {
     }
 }
 
-/// Overwrites and removes the temporary file that a killed run left for a resource. The temporary file may hold a
-/// key.
+/// Overwrites and removes the temporary file that remains of a resource after a killed run. The temporary file may contain a key.
 fn remove_temporary(root: &Root, id: &ResourceId) -> Result<()> {
     let Some(path) = written_file(root, id) else { return Ok(()) };
     match root.parent(&path)? {
@@ -377,7 +372,7 @@ fn remove_temporary(root: &Root, id: &ResourceId) -> Result<()> {
     }
 }
 
-/// Stops a unit, and kills it if it still runs after `grace`.
+/// Stops a unit. If the unit still runs after `grace`, kills it.
 fn stop_or_kill(systemd: &dyn Systemd, unit: &str, grace: Duration) -> Result<()> {
     thread::scope(|scope| {
         let (ended, waiting) = channel();
@@ -392,8 +387,7 @@ fn stop_or_kill(systemd: &dyn Systemd, unit: &str, grace: Duration) -> Result<()
     })
 }
 
-/// Resources that stay because they existed before the agent, and resources to remove. A directory comes after its
-/// content.
+/// The resources to keep, because they existed before the agent, and the resources to remove. A directory comes after its content.
 fn kept_and_removed(record: &Record) -> (Vec<ResourceId>, Vec<ResourceId>) {
     let (mut kept, mut removed) = (Vec::new(), Vec::new());
     for (id, was_there) in record.claims() {
@@ -408,7 +402,7 @@ fn kept_and_removed(record: &Record) -> (Vec<ResourceId>, Vec<ResourceId>) {
     (kept, removed)
 }
 
-/// Order of stopping: kubelet before its dependencies, the container runtime last.
+/// The order in which units stop: kubelet before its dependencies, and the container runtime last.
 fn stop_order(unit: &str) -> u8 {
     match unit {
         KUBELET => 0,

@@ -33,7 +33,7 @@ pub(crate) use journal::Journal;
 pub use renewal::Renewing;
 
 impl Host {
-    /// Finishes an interrupted rollback. The caller calls this before it observes the machine.
+    /// Finishes an interrupted rollback. Must be called before the machine is observed.
     pub async fn finish_rollback(&self, progress: &dyn Progress) -> Result<Option<RolledBack>> {
         let _lock = self.lock()?;
         match Journal::read(&self.root)? {
@@ -49,7 +49,7 @@ impl Host {
         Ok(Journal::read(&self.root)?.is_some_and(|journal| journal.is_rolling_back()))
     }
 
-    /// Rolls a change back. `why` is the cause, unless the journal has it already.
+    /// Rolls a change back. `why` is the cause of the rollback, unless the journal already contains a cause.
     pub(crate) async fn roll_back(
         &self,
         mut journal: Journal,
@@ -85,7 +85,7 @@ impl Host {
             }
         }
         restore_stamps(&self.root, &journal)?;
-        // A unit that did not restart may still run the changed version. Without a stamp, the next run restarts it.
+        // A unit that did not restart may still run the changed version. Remove its stamp, so that the next run restarts it.
         for unit in &not_restarted {
             Stamp::Unit.put_back(&self.root, unit, None)?;
         }
@@ -122,7 +122,7 @@ impl Host {
         }
         record.failure =
             Some(Failure::new(rolled_back.at.clone(), failure::Kind::RolledBack, &rolled_back.to_string()));
-        // Every run retries a repair of the last good state. An earlier rejected change stays rejected.
+        // If the repair of the last good state failed, every run retries the repair. A change that was rejected earlier stays rejected.
         let is_of_last_good = record.is_settled_with(&journal.attempt);
         if record.rolled_back.is_none() || !is_of_last_good {
             record.rolled_back = Some(rolled_back.clone());
@@ -133,7 +133,7 @@ impl Host {
     }
 }
 
-/// Adds the error of an unhealthy or refusing component to `still_wrong`, so that the rollback of the others continues.
+/// Adds the error of an unhealthy or failed component to `still_wrong`, so that the rollback of other components continues.
 fn note(outcome: Result<()>, still_wrong: &mut Vec<String>) -> Result<()> {
     match outcome {
         Err(error)

@@ -7,18 +7,17 @@ use crate::attempt::{Attempt, RENEWAL};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolledBack {
-    /// When the change was rolled back, in RFC 3339.
+    /// The time of the rollback, in RFC 3339.
     pub at: String,
-    /// `NodeupConfigHash` of the rejected configuration.
+    /// The `NodeupConfigHash` of the rejected configuration.
     pub config_hash: String,
-    /// `NodeupConfigHash` of the earlier configuration, which is in force again; empty if another program made the
-    /// node.
+    /// The `NodeupConfigHash` of the earlier configuration, to which the node was rolled back. Empty if another program made the node.
     pub back_to: String,
     pub problem: String,
-    /// Problems that remain after the rollback.
+    /// The problems that remain after the rollback.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub still_wrong: Vec<String>,
-    /// Digest of the rejected state.
+    /// The digest of the rejected state.
     pub(crate) desired: String,
 }
 
@@ -32,7 +31,7 @@ impl RolledBack {
 impl std::fmt::Display for RolledBack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.back_to.as_str() {
-            // Another program made the node.
+            // Without an earlier configuration, another program made the node.
             "" => write!(f, "{}; rolled back to what was there before kops-agent", self.problem)?,
             before => write!(f, "{}; rolled back to the previous configuration ({before})", self.problem)?,
         }

@@ -33,7 +33,7 @@ pub(crate) use entry::{Entry, Metadata};
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// Suffix of the names of incomplete files.
+/// The suffix in the names of incomplete files.
 pub(crate) const TEMPORARY: &str = ".kops-agent";
 
 /// The temporary name of a file while it is written.
@@ -46,21 +46,21 @@ pub(crate) fn temporary_name(name: &str) -> String {
 pub(crate) struct Root {
     fd: Arc<OwnedFd>,
     path: Arc<PathBuf>,
-    /// UIDs whose links are followed: root, and the agent's own UID, which is root on every node.
+    /// The UIDs whose links are followed: root's, and the agent's own UID. On every node, the agent runs as root.
     followed: [uid_t; 2],
     /// The SELinux policy, read on first use.
     policy: Arc<OnceLock<Option<Policy>>>,
-    /// The folder of units, found on first use.
+    /// The folder in which the agent writes units, found on first use.
     units: Arc<OnceLock<&'static str>>,
     /// The agent's units in the folder of administrators' units, found on first use.
     own_in_etc: Arc<OnceLock<BTreeSet<String>>>,
 }
 
 impl Root {
-    /// Opens a directory as a root. A missing directory is made.
+    /// Opens a directory as a root. Creates the directory if it is missing.
     pub(crate) fn open(path: &Path) -> Result<Root> {
         let shown = path.display().to_string();
-        // No other user may write to a new root, even if the umask would allow it.
+        // No other user may write to a new root, whatever the umask.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
         made.map_err(|error| Error::path("make the directory", &shown, error))?;
         let fd = nix::fcntl::open(path, DIRECTORY, Mode::empty())
@@ -75,13 +75,13 @@ impl Root {
         })
     }
 
-    /// A path of this root as seen from outside, for messages and for programs that the agent runs.
+    /// The full path of a path in this root, for messages and for programs that the agent runs.
     pub(crate) fn shown(&self, path: &str) -> String {
         let root = self.path.display().to_string();
         format!("{}/{}", root.trim_end_matches('/'), path.trim_start_matches('/'))
     }
 
-    /// The folder of units that upstream also writes. Only the first call calls `find`.
+    /// The folder in which upstream writes units. Only the first call calls `find`.
     pub(crate) fn units_folder(&self, find: fn(&Root) -> &'static str) -> &'static str {
         self.units.get_or_init(|| find(self))
     }
@@ -101,7 +101,7 @@ impl Root {
         self.path.as_path() == Path::new("/")
     }
 
-    /// The directory at `path`. The directory and its missing parents are made with mode 0755.
+    /// The directory at `path`. Creates the directory and its parents with mode 0755 if they are missing.
     pub(crate) fn make_dirs(&self, path: &str) -> Result<Dir> {
         if let Some(dir) = self.reach(path)? {
             return Ok(dir);
@@ -110,7 +110,7 @@ impl Root {
         self.make_dir(&self.make_dirs(above)?, name)
     }
 
-    /// The path of the directory at `path` in this root, with all links resolved; `None` if it does not exist.
+    /// The path of the directory at `path` in this root, with all links resolved; `None` if the directory does not exist.
     pub(crate) fn real_path(&self, path: &str) -> Result<Option<String>> {
         let Some(dir) = self.dir(path)? else { return Ok(None) };
         let place = |fd: BorrowedFd<'_>| {
@@ -119,17 +119,17 @@ impl Root {
         };
         let (root, real) = (place(self.fd.as_fd())?, place(dir.fd.as_fd())?);
         let real = real.strip_prefix(root).map(|below| format!("/{}", below.display()));
-        // For a directory outside the root, the result is the top of the root.
+        // If a link leads to a directory outside the root, the result is `/`.
         Ok(Some(real.unwrap_or_else(|_| "/".to_owned())))
     }
 
-    /// The directory that holds `path`, and the name in it; `None` if that directory does not exist.
+    /// The directory that contains `path`, and the last name of `path`; `None` if that directory does not exist.
     pub(crate) fn parent(&self, path: &str) -> Result<Option<(Dir, String)>> {
         let (above, name) = split(path)?;
         Ok(self.dir(above)?.map(|dir| (dir, name.to_owned())))
     }
 
-    /// The directory that holds `path`, made if it is missing, and the name in it.
+    /// The directory that contains `path`, and the last name of `path`. Creates the directory if it is missing.
     pub(crate) fn make_parent(&self, path: &str) -> Result<(Dir, String)> {
         let (above, name) = split(path)?;
         Ok((self.make_dirs(above)?, name.to_owned()))
@@ -144,8 +144,8 @@ impl Root {
         }
     }
 
-    /// Opens a regular file for reading, and follows links within the root; `None` if the path does not exist. A pipe
-    /// or device does not block the call.
+    /// Opens a regular file for reading, and follows links within the root; `None` if the path does not exist. Does not block if the path
+    /// is a pipe or device.
     pub(crate) fn open_file(&self, path: &str) -> Result<Option<File>> {
         const READ: OFlag =
             OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
@@ -173,7 +173,7 @@ impl Root {
         }
     }
 
-    /// Mode and owner of a regular file; `None` if there is no such file.
+    /// The mode and owner of a regular file; `None` if there is no such file.
     pub(crate) fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
         let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
         Ok(match dir.entry(&name)? {
@@ -182,7 +182,7 @@ impl Root {
         })
     }
 
-    /// When the path was last modified; `None` if it does not exist. For a link, it is the time of the link itself.
+    /// When the path was last modified; `None` if the path does not exist. For a link, returns the time of the link itself.
     pub(crate) fn modified(&self, path: &str) -> Result<Option<SystemTime>> {
         let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
         match fstatat(&dir.fd, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -203,7 +203,7 @@ impl Root {
     }
 }
 
-/// Splits a path into the path above and the last name.
+/// Splits a path into the path of its directory and the last name.
 fn split(path: &str) -> Result<(&str, &str)> {
     let trimmed = path.trim_end_matches('/');
     match trimmed.rsplit_once('/') {
@@ -222,7 +222,7 @@ pub(crate) struct Dir {
 }
 
 impl Dir {
-    /// The path of a name in this directory, for messages.
+    /// The full path of a name in this directory, for messages.
     pub(crate) fn shown(&self, name: &str) -> String {
         if name.is_empty() {
             self.shown.clone()
@@ -253,7 +253,7 @@ impl Dir {
         }))
     }
 
-    /// Mode and owner of the directory itself.
+    /// The mode and owner of the directory itself.
     pub(crate) fn metadata(&self) -> Result<Metadata> {
         Ok(fstat(&self.fd).map_err(self.failed("look at", ""))?.into())
     }
@@ -273,7 +273,7 @@ impl Dir {
         Ok(bytes)
     }
 
-    /// Makes a new file for writing, with mode 0600. Fails if the name exists.
+    /// Creates a file for writing, with mode 0600. Fails if the name exists.
     pub(crate) fn create_new(&self, name: &str) -> Result<File> {
         self.open_for_writing(name, OFlag::O_WRONLY | OFlag::O_EXCL)
     }
@@ -295,7 +295,7 @@ impl Dir {
             .map_err(self.failed("write", name))
     }
 
-    /// Opens the directory of this name. A missing directory is made with mode 0755.
+    /// Opens the directory of this name. If it is missing, creates it with mode 0755.
     pub(crate) fn make_dir(&self, name: &str) -> Result<Dir> {
         match mkdirat(&self.fd, name, Mode::from_bits_truncate(0o755)) {
             Ok(()) => {
@@ -316,18 +316,16 @@ impl Dir {
             .map_err(self.failed("open the directory", name))
     }
 
-    /// Sets the directory's own permission bits.
     pub(crate) fn set_mode(&self, mode: u32) -> Result<()> {
         fchmod(&self.fd, Mode::from_bits_truncate(mode)).map_err(self.failed("set the mode of", ""))
     }
 
-    /// Sets the directory's own owner and group.
     pub(crate) fn set_owner(&self, uid: u32, gid: u32) -> Result<()> {
         fchown(&self.fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
             .map_err(self.failed("set the owner of", ""))
     }
 
-    /// Renames a file within this directory, and replaces an existing target.
+    /// Renames a file within this directory. Replaces an existing file of the new name.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
         renameat(&self.fd, from, &self.fd, to).map_err(self.failed("put in place", to))
     }
@@ -347,7 +345,7 @@ impl Dir {
         Ok(Dir { fd, shown: self.shown.clone() })
     }
 
-    /// Whether `name` here and `other_name` in `other` are hard links of one file.
+    /// Whether `name` in this directory and `other_name` in `other` are hard links of one file.
     pub(crate) fn has_same(&self, name: &str, other: &Dir, other_name: &str) -> Result<bool> {
         let number = |dir: &Dir, name: &str| match fstatat(&dir.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
@@ -382,7 +380,7 @@ impl Dir {
         names.filter(is_other).take(most).collect::<nix::Result<_>>().map_err(cannot)
     }
 
-    /// Removes a directory, unless it has content or is in use. Anything else stays, such as a link to a directory.
+    /// Removes a directory, unless it has content or is in use. If the name is not a directory, for example a link to one, it stays.
     pub(crate) fn remove_dir_if_empty(&self, name: &str) -> Result<()> {
         match unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir) {
             Ok(())
@@ -391,13 +389,12 @@ impl Dir {
         }
     }
 
-    /// Makes a symbolic link. Fails if the name exists.
+    /// Creates a symbolic link. Fails if the name exists.
     pub(crate) fn link(&self, target: &str, name: &str) -> Result<()> {
         symlinkat(target, &self.fd, name).map_err(self.failed("make the link", name))
     }
 
-    /// Makes a hard link in another directory, where the name must not exist; false if the file systems or their rules
-    /// do not allow it.
+    /// Creates a hard link in another directory, in which the name must not exist. False if the file systems do not allow the hard link.
     pub(crate) fn link_to(&self, name: &str, to: &Dir, other: &str) -> Result<bool> {
         match linkat(&self.fd, name, &to.fd, other, AtFlags::empty()) {
             Ok(()) => Ok(true),
@@ -406,7 +403,7 @@ impl Dir {
         }
     }
 
-    /// Moves a file to another directory, and replaces an existing target; false if that directory is on another file
+    /// Moves a file to another directory. Replaces an existing file of the new name. False if the other directory is on another file
     /// system.
     pub(crate) fn move_to(&self, from: &str, to: &Dir, name: &str) -> Result<bool> {
         match renameat(&self.fd, from, &to.fd, name) {

@@ -6,18 +6,18 @@ use kops_agent_plan::resource::{Certificate, Content, File, Issuer, Resource, Se
 /// A secret of the state store or of the agent's environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Material<'a> {
-    /// Name of a secret.
+    /// The name of a secret.
     Secret(&'a str),
-    /// Name of a keyset, with its private keys.
+    /// The name of a keyset, including its private keys.
     Keyset(&'a str),
-    /// Names of variables. The first variable that has a value is used.
+    /// The names of variables. The first variable with a value is used.
     Environment(&'a [String]),
 }
 
 /// The secret part of the state store.
 pub trait Secrets: Sync {
-    /// A keyset item with its private key: the item `id`, or the primary item if `id` is empty. `None` if the item does
-    /// not exist, or if this node may not read its key.
+    /// A keyset item with its private key. This is the item `id`, or the primary item if `id` is empty. `None` if the item does not exist,
+    /// or if this node may not read its key.
     fn keyset_item(&self, keyset: &str, id: &str) -> Option<PemPair>;
 
     /// The certificates of all trusted items of a keyset, in PEM.
@@ -26,32 +26,31 @@ pub trait Secrets: Sync {
     /// The decoded bytes of `secrets/<name>`.
     fn secret(&self, name: &str) -> Option<Vec<u8>>;
 
-    /// The value of the first of these variables that has a value in the agent's environment. Empty if no variable has
-    /// a value; `None` if the environment is unknown. Callers ask only for variables that kOps itself sets.
+    /// The value of the first of these variables that is set in the agent's environment. Empty if none is set; `None` if the environment is
+    /// unknown. Only for variables that kOps itself sets.
     fn environment(&self, names: &[String]) -> Option<String> {
         let _ = names;
         None
     }
 
-    /// The value of this variable in the agent's environment, if it has one. Callers ask only for variables that kOps
-    /// itself sets.
+    /// The value of this variable in the agent's environment, if it is set. Only for variables that kOps itself sets.
     fn variable(&self, name: &str) -> Option<String> {
         let _ = name;
         None
     }
 
-    /// A certificate that a control plane's bootstrap server has issued for this node.
+    /// A certificate for this node from a control plane's bootstrap server.
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair>;
 
-    /// Why a secret or keyset is unknown: the store denies access, or is unreachable. `None` if it is known, or known
-    /// to be missing. Unknown does not mean missing.
+    /// Why a secret or keyset is unknown, for example because the store denies access or is unreachable. `None` if it exists or certainly
+    /// does not exist.
     fn why_unknown(&self, material: Material<'_>) -> Option<String> {
         let _ = material;
         None
     }
 
-    /// Why this certificate cannot be issued now, although a later try may succeed. `None` if it can be issued, or if
-    /// the configuration prevents it.
+    /// Why this certificate cannot be issued now, although a later run may be able to issue it. `None` if it can be issued now, or if the
+    /// configuration does not allow issuing it at all.
     fn why_unissuable(&self, certificate: &Certificate) -> Option<String> {
         match certificate.issuer {
             Issuer::Local => self.why_unknown(Material::Keyset(&certificate.signer)),
@@ -59,19 +58,19 @@ pub trait Secrets: Sync {
         }
     }
 
-    /// The PEM certificate of a keyset item, even if its private key is not available.
+    /// The PEM certificate of a keyset item, even if the item's private key is not available.
     fn item_certificate(&self, keyset: &str, id: &str) -> Option<String> {
         Some(self.keyset_item(keyset, id)?.certificate)
     }
 
-    /// Whether a certificate that is due for renewal is kept while it is valid, because nothing can renew it now.
+    /// Whether a certificate that is due for renewal stays in use while it is valid, because it cannot be renewed now.
     fn keeps_certificate(&self, name: &str) -> bool {
         let _ = name;
         false
     }
 }
 
-/// A store without any keys and secrets, for resources that need none.
+/// A store without keys and secrets, for resources that need neither.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSecrets;
 
@@ -93,14 +92,14 @@ impl Secrets for NoSecrets {
     }
 }
 
-/// Names of the secrets in a file.
+/// The names of the secrets in a file.
 pub(crate) fn secrets_of(resource: &Resource) -> impl Iterator<Item = &str> {
     pieces(resource)
         .iter()
         .filter_map(|piece| if let SecretPiece::Secret(name) = piece { Some(name.as_str()) } else { None })
 }
 
-/// The pieces of a file with secret text; empty for any other resource.
+/// The pieces of a file's secret text. Empty if the resource has no secret text.
 pub(crate) fn pieces(resource: &Resource) -> &[SecretPiece] {
     match resource {
         Resource::File(File { content: Content::SecretText(pieces), .. }) => pieces,

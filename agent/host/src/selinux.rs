@@ -10,15 +10,15 @@ use crate::error::Result;
 use file_contexts::FileContexts;
 pub(crate) use file_contexts::FileKind;
 
-/// Where SELinux is configured (selinux_config(5)).
+/// The configuration file of SELinux (selinux_config(5)).
 const CONFIG: &str = "/etc/selinux/config";
 
-/// The part of a root's policy that concerns files.
+/// The rules of an SELinux policy for the labels of files.
 #[derive(Debug)]
 pub(crate) struct Policy(FileContexts);
 
 impl Policy {
-    /// Reads the policy of a root through `read`; `None` if SELinux is disabled or there is no policy.
+    /// Reads the policy of a root, by `read`; `None` if SELinux is disabled or the root has no policy.
     pub(crate) fn read(read: impl Fn(&str) -> Result<Option<Vec<u8>>>) -> Result<Option<Policy>> {
         let text = |path: &str| -> Result<Option<String>> {
             Ok(read(path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
@@ -34,14 +34,14 @@ impl Policy {
         Ok(Some(Policy(contexts)))
     }
 
-    /// The label for an absolute path; `None` if the policy gives none.
+    /// The label for an absolute path; `None` if the policy has no label for the path.
     pub(crate) fn label(&self, path: &str, kind: FileKind) -> Option<&str> {
         self.0.label(path, kind)
     }
 }
 
-/// Whether two labels are equivalent. As in `restorecon`, only their types are compared. The user depends on the
-/// program that made the file, and the agent does not set the range.
+/// Whether two labels are equivalent. Like `restorecon`, only compares their types. The user in a label depends on the program that made
+/// the file, and the agent does not set the range.
 pub(crate) fn is_as_good(found: Option<&str>, wanted: &str) -> bool {
     let type_of = |label: &str| label.split(':').nth(2).map(str::to_owned);
     found.and_then(type_of).is_some_and(|found| Some(found) == type_of(wanted))
@@ -54,7 +54,7 @@ fn policy_in_use(config: &str) -> Option<String> {
         config.lines().filter_map(of_name).next_back()
     };
     let is_enabled = value("SELINUX").is_some_and(|mode| matches!(mode.as_str(), "enforcing" | "permissive"));
-    // SELINUXTYPE becomes part of a path, so a value with a `/` is rejected.
+    // Reject a value with a `/`, because SELINUXTYPE becomes part of a path.
     value("SELINUXTYPE").filter(|name| is_enabled && !name.is_empty() && !name.contains('/'))
 }
 

@@ -15,16 +15,16 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::root::{Dir, Entry, Root, TEMPORARY, set_mode, set_owner, temporary_name};
 
-/// How many files are synced at a time.
+/// The maximum number of files that are synced concurrently.
 const AT_ONCE: usize = 8;
 
-/// A file while it is written. Dropping it removes the file.
+/// A file that is being written. Dropping this value removes the file.
 pub(crate) struct Staged {
     file: File,
     temporary: Temporary,
 }
 
-/// A complete file that does not have its final name yet. Dropping it removes the file.
+/// A complete file that does not have its final name yet. Dropping this value removes the file.
 pub(crate) struct Sealed(Temporary);
 
 struct Temporary {
@@ -34,13 +34,13 @@ struct Temporary {
 }
 
 impl Staged {
-    /// Begins a file at `path`, and makes the directories above it.
+    /// Creates a file for `path`, and the missing directories of `path`.
     pub(crate) fn new(root: &Root, path: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<Staged> {
         let (dir, name) = root.make_parent(path)?;
         Staged::in_dir(root, Arc::new(dir), &name, mode, owner)
     }
 
-    /// Begins a file named `name` in `dir`, with the owner, mode and label that restrict its readers.
+    /// Creates a file for the name `name` in `dir`. From the start, its owner, mode and label restrict who can read it.
     pub(crate) fn in_dir(
         root: &Root,
         dir: Arc<Dir>,
@@ -57,7 +57,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Applies the policy's SELinux label. Returns whether that worked.
+    /// Sets the SELinux label that the policy has for the final path. Returns whether this succeeded.
     fn set_label(&self, root: &Root) -> Result<bool> {
         root.label_file(&self.file, &self.temporary.dir, &self.temporary.name)
     }
@@ -66,7 +66,7 @@ impl Staged {
         if let Some((uid, gid)) = owner {
             set_owner(&self.file, uid, gid).map_err(|error| self.failed("set the owner of", error))?;
         }
-        // The mode comes after the owner, because a change of owner clears mode bits.
+        // Set the mode after the owner, because a change of the owner clears mode bits.
         set_mode(&self.file, mode).map_err(|error| self.failed("set the mode of", error))
     }
 
@@ -88,8 +88,8 @@ impl Staged {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))
     }
 
-    /// Completes the file without a sync. After a power cut, it may be partial. Use it only for files that count as
-    /// missing if they are partial: stamps and timelines.
+    /// Completes the file without a sync, so the file may be incomplete after a power cut. Only for stamps and timelines, which count as
+    /// missing if they are incomplete.
     pub(crate) fn seal_loosely(self) -> Sealed {
         Sealed(self.temporary)
     }
@@ -102,13 +102,13 @@ impl Staged {
 }
 
 impl Sealed {
-    /// The path of the file until it has its final name.
+    /// The path of the file before it gets its final name.
     pub(crate) fn temporary_path(&self) -> String {
         self.0.dir.shown(&temporary_name(&self.0.name))
     }
 
-    /// Takes over a complete, synced file with its owner and mode from a directory of the agent. Makes the directories
-    /// above `path`. If `path` is on another file system, the file is copied.
+    /// Takes over a complete, synced file from a directory of the agent. Keeps its owner and mode, and creates the missing directories of
+    /// `path`. If `path` is on another file system, copies the file.
     pub(crate) fn adopt(
         root: &Root,
         path: &str,
@@ -126,9 +126,9 @@ impl Sealed {
         }
         let file = dir.open(&temporary_name(&name))?;
         let staged = Staged { file, temporary: Temporary { dir: Arc::new(dir), name, is_placed: false } };
-        // The file was begun elsewhere, where the policy may give another label.
+        // The file was created in another directory, for which the policy may have another label.
         let is_labelled = staged.set_label(root)?;
-        // The owner may have been created after the file was begun.
+        // The owner may not have existed when the file was created.
         let is_others = owner.is_some_and(|owner| staged.owner().is_ok_and(|found| found != owner));
         if is_others {
             staged.set_owner_and_mode(mode, owner)?;
@@ -146,7 +146,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Renames files to their final names, one right after another and in order, and syncs their directories.
+/// Renames files to their final names in the given order, without other work in between. Then syncs their directories.
 pub(crate) fn place(files: Vec<Sealed>) -> Result<()> {
     let mut dirs: Vec<Arc<Dir>> = Vec::new();
     for Sealed(mut file) in files {
@@ -166,7 +166,7 @@ pub(crate) fn place_loosely(Sealed(mut file): Sealed) -> Result<()> {
     Ok(())
 }
 
-/// Syncs all files together, because a file system with a journal commits many files in one transaction.
+/// Syncs all files concurrently, because a file system with a journal commits many files in one transaction.
 pub(crate) fn seal_all(files: Vec<Staged>) -> Result<Vec<Sealed>> {
     in_parallel(AT_ONCE, &files, |staged| {
         staged.file.sync_all().map_err(|error| staged.failed("write", error))
@@ -174,7 +174,7 @@ pub(crate) fn seal_all(files: Vec<Staged>) -> Result<Vec<Sealed>> {
     Ok(files.into_iter().map(|staged| Sealed(staged.temporary)).collect())
 }
 
-/// Runs `act` for each item, at most `at_once` at a time. Returns the first failure.
+/// Runs `act` for each item, with at most `at_once` threads. Returns the first failure.
 pub(crate) fn in_parallel<T: Sync>(
     at_once: usize,
     items: &[T],
@@ -189,7 +189,7 @@ pub(crate) fn in_parallel<T: Sync>(
     };
     thread::scope(|scope| {
         let helpers = at_once.min(items.len()).saturating_sub(1);
-        // If the system refuses more threads, fewer threads do the work.
+        // If the system does not allow enough threads, continue with fewer threads.
         let helpers: Vec<_> =
             (0..helpers).map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
         let mine = work();
@@ -218,7 +218,7 @@ pub(crate) fn remove_file(root: &Root, path: &str) -> Result<()> {
     root.parent(path)?.map_or(Ok(()), |(dir, name)| dir.remove(&name))
 }
 
-/// Removes the temporary file that a killed run left beside `path`.
+/// Removes the temporary file of `path` that remains after a killed run.
 pub(crate) fn sweep(root: &Root, path: &str) -> Result<()> {
     match root.parent(path)? {
         Some((dir, name)) => dir.remove(&temporary_name(&name)),
@@ -226,7 +226,7 @@ pub(crate) fn sweep(root: &Root, path: &str) -> Result<()> {
     }
 }
 
-/// Removes the temporary files that a killed run left in a folder of the agent and below it.
+/// Removes the temporary files in and below a folder of the agent that remain after a killed run.
 pub(crate) fn sweep_below(root: &Root, path: &str) -> Result<()> {
     let Some(dir) = root.dir(path)? else { return Ok(()) };
     for name in dir.names()? {
@@ -279,7 +279,7 @@ mod tests {
             (temp.path().join("etc/selinux"), temp.path().join("etc/selinux/x/contexts/files"));
         std::fs::create_dir_all(&contexts).unwrap();
         if lsetxattr(&config, "security.selinux", b"u:r:t:s0\0", XattrFlags::empty()).is_err() {
-            // Only root can set labels, and only on some file systems. tests/it/selinux.rs reports such a skip.
+            // Only root can set labels, and only on some file systems. tests/it/selinux.rs reports when labels cannot be tested.
             return;
         }
         std::fs::write(config.join("config"), "SELINUX=permissive\nSELINUXTYPE=x\n").unwrap();

@@ -9,35 +9,34 @@ use crate::error::Result;
 use crate::root::Root;
 use crate::staged::{Staged, place, write_file};
 
-/// Folder of the agent's own files.
+/// The folder of the agent's own files.
 pub(crate) const STATE: &str = "/var/lib/kops-agent";
 
-/// The kinds of stamps: the object of a stamp, and the value that the stamp stores.
+/// The kinds of stamps. Each comment names the object of the stamp, and the value that the stamp stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Stamp {
-    /// A unit: digest of the files that it had read at its last start.
+    /// A unit: the digest of the files that the unit read at its last start.
     Unit,
-    /// A run-once unit: ID of the boot in which it last completed.
+    /// A run-once unit: the ID of the boot in which the unit last completed.
     Run,
-    /// A file: digest of the content for which its commands last succeeded.
+    /// A file: the digest of the content for which the file's commands last succeeded.
     Commands,
-    /// A file of kernel parameters: the parameters whose value in the kernel differed from the file right after the
-    /// agent set them.
+    /// A file of kernel parameters: the parameters whose value in the kernel still differed from the file after the agent had set
+    /// them.
     Parameters,
-    /// A file: the archive and member from which it was unpacked, and its own digest.
+    /// A file: the archive and member from which the file was unpacked, and the file's digest.
     Member,
-    /// An image: digest of the loaded archive.
+    /// An image: the digest of the loaded archive.
     Image,
-    /// A static pod's manifest: digest of the files that the pod had mounted at its last start.
+    /// The manifest of a static pod: the digest of the files that the pod mounted at its last start.
     Pod,
-    /// A unit: the text of a package or of nodeup that the agent overwrote. The text is restored when the agent's
-    /// unit is removed.
+    /// A unit: the text of a package or of nodeup that the agent has overwritten. When the agent's unit is removed, this text is restored.
     Replaced,
-    /// A request to a remote service: digest of the request.
+    /// A request to a remote service: the digest of the request.
     Remote,
-    /// A package that the package manager lists under another name or not at all: the requested name. The stamp is
-    /// named after the digest of this name.
+    /// A package that the package manager lists under another name or not at all: the requested name. The name of the stamp is the digest
+    /// of the requested name.
     Package,
 }
 
@@ -64,11 +63,11 @@ impl Stamp {
     pub(crate) fn read(self, root: &Root, name: &str) -> Result<Option<String>> {
         let bytes = root.read(&self.path(name))?;
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-        // A stamp without its final newline was written only in part.
+        // If the final newline is missing, the stamp was only written in part.
         Ok(text.and_then(|text| text.strip_suffix('\n').map(str::to_owned)))
     }
 
-    /// Writes many stamps, without waiting for each of them to be on the disk.
+    /// Writes many stamps, without waiting until each stamp is on the disk.
     pub(crate) fn write_all<'a>(
         self,
         root: &Root,
@@ -96,8 +95,8 @@ impl Stamp {
     }
 }
 
-/// Encodes a name or path as one file name. In a path, `/` becomes `-`, and a literal `-` is escaped. The escapes are
-/// lower-case, as in stamps of earlier versions; libraries write upper-case escapes.
+/// Encodes a name or path as one file name. In a path, `/` becomes `-`, and a literal `-` is escaped. Libraries write upper-case escapes,
+/// but stamps of earlier versions have lower-case escapes.
 fn as_file_name(name: &str) -> String {
     let escaped = name.replace('%', "%25");
     match escaped.strip_prefix('/') {

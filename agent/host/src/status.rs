@@ -23,35 +23,35 @@ use crate::system::systemd::UnitState;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Whether the machine is as the last successful run left it, and its units run. Also true after a failed run that
-    /// changed nothing.
+    /// Whether the machine still has the state after the last successful run, and its units run. Also true after a failed run that changed
+    /// nothing.
     pub converged: bool,
     /// Whether no run has ever settled on this machine.
     pub never_converged: bool,
-    /// `NodeupConfigHash` of the last configuration to which the machine converged; empty before the first.
+    /// The `NodeupConfigHash` of the last configuration to which the machine converged. Empty before the first convergence.
     pub config_hash: String,
-    /// The kOps release that wrote that configuration; `None` if no run recorded it.
+    /// The kOps release that wrote the configuration of `config_hash`; `None` if no run recorded the release.
     pub written_by: Option<WrittenBy>,
-    /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
+    /// The `NodeupConfigHash` in the user-data, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
-    /// Start of the current convergence, in RFC 3339.
+    /// The start of the current convergence, in RFC 3339.
     pub converged_since: Option<String>,
-    /// Why the last run failed, if it did.
+    /// Why the last run failed. `None` if it succeeded.
     pub failure: Option<Failure>,
-    /// Whether a run began a change and has not finished. The run is in progress or was killed.
+    /// Whether a run has begun a change and has not finished it. The run may be in progress or killed.
     pub unfinished: bool,
-    /// The last change that was rolled back, if no later run succeeded.
+    /// The last rolled-back change. `None` after a later run has succeeded.
     pub rolled_back: Option<RolledBack>,
-    /// The newer configuration that new machines get, if it differs from this machine's.
+    /// The newer configuration that new machines get, if it differs from the configuration of this machine.
     pub superseded: Option<Superseded>,
     pub changed: Vec<Drift>,
     /// The agent's units that must run.
     pub units: Vec<UnitStatus>,
-    /// The node's own certificates, the earliest expiry first.
+    /// The node's own certificates, sorted by expiry.
     pub certificates: Vec<CertificateStatus>,
 }
 
-/// A resource that differs from what the agent left.
+/// A resource that has changed since the agent wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drift {
     pub resource: ResourceId,
@@ -59,24 +59,22 @@ pub struct Drift {
     pub how: Vec<String>,
 }
 
-/// A unit that the agent wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnitStatus {
     pub name: String,
-    /// Whether the unit runs, or is a run-once unit that has run.
+    /// Whether the unit runs, or is a run-once unit that has already run.
     pub running: bool,
 }
 
-/// A certificate of the node itself.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
-    /// The file of the certificate: PEM, or a kubeconfig.
+    /// The file that contains the certificate: PEM, or a kubeconfig.
     pub path: String,
-    /// Expiry in seconds since 1970; `None` if the file has no readable certificate.
+    /// The expiry in seconds since 1970; `None` if the file has no readable certificate.
     pub expires: Option<i64>,
-    /// Whole days until the expiry; negative after the expiry.
+    /// The whole days until the expiry; negative after the expiry.
     pub days_left: Option<i64>,
 }
 
@@ -87,14 +85,12 @@ impl UnitStatus {
 }
 
 impl Host {
-    /// Inspects the machine. Changes nothing.
     pub fn status(&self) -> Result<Status> {
         let record = self.record()?;
         let changed = drift(&self.owned_of(&record)?);
         let units = self.unit_statuses(&record)?;
         let certificates = self.certificate_statuses(&record)?;
-        // Both are checked: a run writes no journal before the first convergence, or if the run waits for no
-        // component.
+        // Check both. Some runs write no journal: runs before the first convergence, and runs that wait for no component.
         let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
         let never_converged = record.config_hash.is_empty();
         let is_as_left = record.converged_since.is_some() && !unfinished && changed.is_empty();
@@ -120,12 +116,12 @@ impl Host {
         })
     }
 
-    /// The changes of other programs since the last run.
+    /// The resources that other programs have changed since the last run.
     pub fn drift(&self) -> Result<Vec<Drift>> {
         Ok(drift(&self.owned()?))
     }
 
-    /// The node's own certificates, the earliest expiry first.
+    /// The node's own certificates, sorted by expiry.
     pub fn certificates(&self) -> Result<Vec<CertificateStatus>> {
         self.certificate_statuses(&self.record()?)
     }
@@ -240,7 +236,7 @@ mod tests {
         record.write(&host.root).unwrap();
         assert!(host.status().unwrap().converged);
 
-        // The run was killed after it wrote the file. The content is right, but no component has read it.
+        // The run was killed after it wrote the file. The content is right, but no component has read the file.
         let mut begun = record.clone();
         let (id, _) = desired.iter().next().unwrap();
         let step =
@@ -251,7 +247,7 @@ mod tests {
         let status = host.status().unwrap();
         assert!(status.unfinished && !status.converged && status.changed.is_empty(), "{status:?}");
 
-        // The run was killed before it claimed anything.
+        // The run was killed before it claimed a resource.
         record.write(&host.root).unwrap();
         Journal::new(Attempt::new(&desired, "next")).write(&host.root).unwrap();
         let status = host.status().unwrap();

@@ -106,7 +106,7 @@ fn nodes_reboot_in_turns_and_one_that_does_not_come_back_stops_the_others() {
     eventually("it tries again", || fleet.order("a-0").is_some_and(|order| order["attempt"] == 2));
     boots(&fleet.cluster, "a-0", "boot-2", "True");
     fleet.outcome("a-0", "");
-    let waits_for = "waits for: the nodes: a-1: its pod default/batch blocks the reboot (app=batch)";
+    let waits_for = "waits for: the nodes: a-1: the pod default/batch blocks the reboot (app=batch)";
     eventually("a pod holds the last node", || fleet.rollout(&["status"]).1.contains(waits_for));
     fleet.cluster.kubectl(&["delete", "pod", "-n", "default", "batch", "--force"]);
     fleet.at_work(&["a-1"]);

@@ -13,11 +13,11 @@ use super::reboot::{Blockers, Boots};
 use super::window::Window;
 use kops_agent_spec::omit::is_zero;
 
-/// The ConfigMap with a rollout, in the namespace [`crate::pacing::NAMESPACE`].
+/// The name of the ConfigMap that contains a rollout. Its namespace is [`crate::pacing::NAMESPACE`].
 pub const CONFIG_MAP: &str = "rollout";
-/// The key with the operator's [`Rollout`].
+/// The ConfigMap's key with the operator's [`Rollout`].
 pub const ROLLOUT_KEY: &str = "rollout";
-/// The key with the status that the controller writes.
+/// The ConfigMap's key with the status that the controller writes.
 pub const STATUS_KEY: &str = "status";
 const HUNDRED: u32 = 100;
 
@@ -25,52 +25,52 @@ const HUNDRED: u32 = 100;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rollout {
-    /// Each start has a new ID.
+    /// Each started rollout has a new ID.
     pub id: String,
     pub state: State,
-    /// Counts the starts and resumptions, from 1. A failed node tries again only in a later attempt.
+    /// Counts the starts and resumptions of the rollout, from 1. A failed node retries only in a later attempt.
     pub attempt: u32,
-    /// The instance groups; empty for all groups.
+    /// The instance groups that the rollout changes; empty for all groups.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub instance_groups: BTreeSet<String>,
     #[serde(default)]
     pub max_unavailable: MaxUnavailable,
-    /// How many nodes of each group of workers go first, before all other workers.
+    /// The number of canaries: the workers of each group that change before all other workers.
     #[serde(default)]
     pub canary: u32,
     #[serde(default)]
     pub drain: DrainMode,
-    /// Whether nodes may return to a configuration that they have left before.
+    /// Whether nodes may take a configuration again that they had before.
     #[serde(default)]
     pub may_go_back: bool,
-    /// The nodes that reboot. `None` if nodes take configurations, or another version of kops-agent.
+    /// The nodes that reboot. `None` if the rollout brings configurations or a version of kops-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reboot: Option<Boots>,
-    /// The version of kops-agent that the nodes run. `None` if nodes take configurations, or reboot.
+    /// The version of kops-agent that the rollout brings to nodes. `None` if the rollout brings configurations or reboots nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<WantedProgram>,
-    /// What keeps nodes from a reboot.
+    /// The conditions that keep nodes from a reboot.
     #[serde(default, skip_serializing_if = "Blockers::is_none")]
     pub blocked_by: Blockers,
     /// How long a node waits for each changed component to become healthy before it rolls back, in seconds.
     #[serde(default = "Rollout::health_timeout")]
     pub health_timeout: u32,
-    /// The time after which a node without a result has failed, in seconds.
+    /// The timeout of a node's order, in seconds. A node without a result after this time has failed.
     #[serde(default = "Rollout::node_timeout")]
     pub node_timeout: u32,
-    /// How long a changed node is Ready before its pods are compared with those before its order, in seconds; 0 for never.
+    /// How long a changed node must be Ready before the controller compares its pods with those before the order, in seconds; 0 for never.
     #[serde(default = "Rollout::check_pods_after")]
     pub check_pods_after: u32,
-    /// How long the canaries of another version of kops-agent must be healthy before other workers begin, in seconds; 0 for no wait.
+    /// How long the canaries must be healthy with a new version of kops-agent before other workers begin, in seconds; 0 for no wait.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub observe: u32,
-    /// When nodes may begin; empty for always. Nodes at work finish in any case.
+    /// The windows in which nodes may begin; empty for always. A node that has begun also finishes outside a window.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
 }
 
 impl Rollout {
-    /// The default of `node_timeout`. A run may wait for a slot and for a drain, and health checks take minutes.
+    /// The default of `node_timeout`, in seconds. A run may wait for a slot and for a drain, and health checks take minutes.
     pub const fn node_timeout() -> u32 {
         3600
     }
@@ -80,7 +80,7 @@ impl Rollout {
         300
     }
 
-    /// The default of `check_pods_after`. A container that crashes at once is in its third back-off by then.
+    /// The default of `check_pods_after`, in seconds. By this time, a container that crashes at its start is in its third back-off.
     pub const fn check_pods_after() -> u32 {
         60
     }
@@ -107,10 +107,10 @@ impl Rollout {
 #[serde(rename_all = "camelCase")]
 pub enum State {
     Running,
-    /// No other node gets an order, and nodes at work finish. Orders that expire ([`Task::expires`]) are taken back from nodes that have not
-    /// begun.
+    /// No further node gets an order. Nodes that have begun finish. A node that has not begun loses its order if the order can expire
+    /// ([`Task::expires`]).
     Paused,
-    /// Like `Paused`, and all orders that no node has begun are taken back.
+    /// No further node gets an order. Nodes that have begun finish. All nodes that have not begun lose their orders.
     Aborted,
 }
 
@@ -118,7 +118,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DrainMode {
-    /// Drains for a minor upgrade of kubelet and a major upgrade of containerd.
+    /// Drains the node for a minor upgrade of kubelet and for a major upgrade of containerd.
     #[default]
     Auto,
     Always,
@@ -141,7 +141,7 @@ impl Default for MaxUnavailable {
 }
 
 impl MaxUnavailable {
-    /// The number for a group of `nodes` nodes: at least one, because otherwise no node could change.
+    /// The number for a group of `nodes` nodes. The minimum is 1, because otherwise no node could change.
     pub fn among(self, nodes: usize) -> usize {
         let wanted = match self {
             MaxUnavailable::Nodes(wanted) => usize::try_from(wanted).unwrap_or(usize::MAX),
@@ -168,7 +168,7 @@ impl FromStr for MaxUnavailable {
     }
 }
 
-/// A number or a share in a document. YAML reads `2` as a number.
+/// A number of nodes, or a share. YAML reads `2` as a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Text {

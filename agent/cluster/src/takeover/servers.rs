@@ -1,21 +1,20 @@
 //! Decides whether machines can still bootstrap after a bootstrap server has left the cluster. Without a server no machine becomes a node,
 //! and existing nodes do not notice.
 
-/// A control plane, and whether machines can bootstrap there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlPlane {
-    /// The name of its Node.
+    /// The name of the control plane's Node.
     pub node: String,
-    /// The address of its bootstrap server. Empty if the Node reports none.
+    /// The address of the control plane's bootstrap server. Empty if the Node reports no address.
     pub address: String,
-    /// Why no server accepts connections there. `None` if a server does, kops-agent's or kOps' own kops-controller.
+    /// Why no bootstrap server accepts connections on this control plane. `None` if kops-agent's server or kOps' own kops-controller does.
     pub silent: Option<String>,
     /// Whether the node reports that the service of kops-agent's controller runs ([`crate::fleet::CONTROLLER`]).
     pub runs_controller: bool,
 }
 
 impl ControlPlane {
-    /// The Node with the reason why no server answers there. `None` if a server answers.
+    /// The Node, with the reason why no server accepts connections on it. `None` if a server does.
     pub fn why_silent(&self) -> Option<String> {
         let why = self.silent.as_ref()?;
         Some(match self.address.as_str() {
@@ -28,36 +27,36 @@ impl ControlPlane {
 /// Which bootstrap server leaves the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// kops-agent's service. The machine remains a control plane, so kOps' own kops-controller may serve there.
+    /// kops-agent's service leaves. The machine remains a control plane, so kOps' own kops-controller may serve on it.
     Service,
-    /// The whole machine.
+    /// The whole machine leaves.
     Machine,
 }
 
-/// Whether a bootstrap server may leave the cluster. The text is the reason.
+/// Whether a bootstrap server may leave the cluster. The text of both variants is the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// Machines can bootstrap at another server, or the cluster needs no server without this one.
+    /// Machines can bootstrap at another server, or the cluster needs no bootstrap server any more.
     Allowed(String),
-    /// No machine could bootstrap any more.
+    /// Without this server, no machine could bootstrap.
     Refused(String),
 }
 
-/// Another bootstrap server on the machine whose service leaves.
+/// The other bootstrap server on a machine whose kops-agent service leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherServer {
     Absent,
-    /// A pod of kOps' own kops-controller or of kops-agent's controller is there. It cannot listen as long as the service has the port.
-    /// kubelet restarts kops-controller until it can.
+    /// A pod of kOps' own kops-controller, or of kops-agent's controller, waits for the port that the service still has. kubelet restarts
+    /// kops-controller until it can listen.
     Waits,
-    /// kOps' own kops-controller listens.
+    /// kOps' own kops-controller already listens.
     Listens,
 }
 
 /// Decides whether a server may leave. `others` are all other control planes.
 ///
-/// A pod that waits counts only on the cluster's only control plane: a minutes-long gap is unavoidable there. Elsewhere another
-/// server must answer now.
+/// A waiting pod needs minutes until it listens. It counts only if its machine is the only control plane, because this gap is then
+/// unavoidable. In other clusters, another control plane must accept connections now.
 pub fn departure(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -> Departure {
     if (leaving, here) == (Leaving::Service, OtherServer::Listens) {
         return Departure::Allowed("kOps' kops-controller listens on this machine".to_owned());
@@ -131,7 +130,7 @@ mod tests {
                 assert_eq!(departure(leaving, &others, here), refused, "{leaving:?} {here:?}");
             }
         }
-        // kops-controller goes on without the service, but not without the machine.
+        // kops-controller serves without kops-agent's service, but not without the machine.
         assert!(may_leave(Leaving::Service, &others, OtherServer::Listens));
         assert_eq!(departure(Leaving::Machine, &others, OtherServer::Listens), refused);
     }
@@ -140,7 +139,7 @@ mod tests {
     fn on_the_only_control_plane_another_pod_must_wait() {
         let service = ALL.map(|here| may_leave(Leaving::Service, &[], here));
         assert_eq!(service, [false, true, true]);
-        // The API server ends with its machine, and so does the cluster.
+        // Without its only control plane, the cluster ends, so no machine needs a bootstrap server.
         assert!(ALL.iter().all(|here| may_leave(Leaving::Machine, &[], *here)));
     }
 }

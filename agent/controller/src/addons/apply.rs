@@ -14,7 +14,6 @@ use super::updating::{self, Report, pause_of};
 /// The pauses before the rounds that retry failed add-ons.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(60) };
 
-/// The results of applying add-ons.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub done: Vec<Report>,
@@ -22,8 +21,8 @@ pub struct Outcome {
     pub failed: Vec<Report>,
 }
 
-/// Applies the due add-ons in the order of the channels, with `reapply` also those that are current. Up to `retries` later
-/// rounds retry only the add-ons that failed.
+/// Applies the due add-ons in the order of the channels. With `reapply`, also applies the current add-ons. Up to `retries` more rounds
+/// retry only the failed add-ons.
 pub async fn apply(scene: &Scene, reapply: bool, retries: u32) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut next_pause = PAUSES.jittered();
@@ -65,8 +64,8 @@ async fn apply_rest(scene: &Scene, reapply: bool, done: &mut Vec<Report>) -> Res
     Ok(failed)
 }
 
-/// The work for an add-on: the due work, or with `reapply` a full apply. A pure reapply brings no new version to nodes,
-/// so it marks no Node.
+/// The work for an add-on: its due work, or a full apply with `reapply`. The reapply of a current add-on changes no version, so it marks no
+/// Node for replacement.
 fn wanted(addon_state: &AddonState, reapply: bool) -> Option<Due> {
     match &addon_state.due {
         Some(Due { version: Some(_), .. }) => addon_state.due.clone(),

@@ -23,7 +23,7 @@ use super::resources::Resource;
 use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Reason;
 
-/// Timeout until the API server serves the kinds that a manifest defines.
+/// Timeout for the API server to serve the kinds that a manifest defines.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 
@@ -39,8 +39,8 @@ pub struct Applied<'a> {
     pub problems: Vec<String>,
 }
 
-/// Reports objects whose namespace does not fit their kind, for all kinds that the API server serves. If there are any, the
-/// caller applies and prunes nothing, because pruning recognizes the objects to keep by their namespace.
+/// Returns a problem for each object whose namespace does not fit its kind. Kinds that the API server does not serve are not checked. If
+/// there are problems, the caller applies and prunes nothing, because pruning recognizes the objects to keep by their namespace.
 pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
     let mut problems = Vec::new();
     for object in manifest {
@@ -90,8 +90,8 @@ pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object])
     applied
 }
 
-/// Waits until the applied definitions are established, and notes their health. Returns the kinds that they define: the API server
-/// serves them now or soon.
+/// Waits until the applied definitions are established, and notes their health. Returns the kinds that these definitions define. The API
+/// server serves these kinds now or soon.
 async fn established(
     objects: &Objects,
     release: KopsRelease,
@@ -153,8 +153,8 @@ async fn established_one(
     }
 }
 
-/// Applies an object and returns it as the API server has it afterwards. While the API server does not serve the kind,
-/// retries until `deadline`, if there is one.
+/// Applies an object and returns it as the API server then has it. If the API server does not serve the kind, retries until `deadline`.
+/// Without a deadline, it does not retry.
 async fn apply_one(
     objects: &Objects,
     addon: &str,
@@ -165,7 +165,7 @@ async fn apply_one(
     loop {
         let tried = try_one(objects, addon, object, taken_over).await;
         match tried {
-            // Discovery and the objects' endpoint start to serve a kind at different times.
+            // The API server starts to serve a kind's endpoint later or earlier than discovery lists the kind.
             Err(Unapplied::NotServed(_)) if deadline.is_some_and(|deadline| Instant::now() < deadline) => {
                 objects.resources.forget();
                 sleep(LOOKED_AT_EVERY).await;
@@ -216,7 +216,7 @@ async fn try_one(
     if let Some(Migration { patch, taken_over: fields }) = migration {
         let merged = objects.merge(&resource, namespace, name, &patch).await;
         merged.map_err(|error| {
-            let problem = format!("taking over its fields: {error}");
+            let problem = format!("taking over fields of the object: {error}");
             Unapplied::Other(Failure::new(error.kind(), problem))
         })?;
         note_taken_over(objects, addon, object, fields, taken_over).await;

@@ -13,21 +13,20 @@ use super::objects::Objects;
 use super::resources::Resource;
 use kops_agent_kube::api_error::ApiError;
 
-/// The namespace of the Secret and the Issuer, whatever the add-on's namespace.
+/// The namespace of every Secret and Issuer, also if the add-on has another namespace.
 const NAMESPACE: &str = "kube-system";
 
 pub fn secret_name(addon: &str) -> String {
     format!("{addon}-ca")
 }
 
-/// Whether the add-on has both its Secret and its Issuer.
 pub async fn is_there(objects: &Objects, addon: &str) -> Result<bool, ApiError> {
     let has_secret = objects.get(&secrets(), NAMESPACE, &secret_name(addon)).await?.is_some();
     Ok(has_secret && objects.get(&issuers(), NAMESPACE, addon).await?.is_some())
 }
 
-/// Finds the Secret and the Issuer of an add-on. Returns those that exist, and the lookups that failed. A cluster without
-/// cert-manager has no Issuers.
+/// Returns the Secret and the Issuer of an add-on if they exist, and a problem for each failed lookup. A cluster without cert-manager has
+/// no Issuers.
 pub async fn found(objects: &Objects, addon: &str) -> (Vec<(Resource, Listed)>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for (resource, name) in [(secrets(), secret_name(addon)), (issuers(), addon.to_owned())] {
@@ -49,7 +48,7 @@ pub async fn found(objects: &Objects, addon: &str) -> (Vec<(Resource, Listed)>, 
 /// created it.
 pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result<(), Failure> {
     let authority = self_signed_authority(addon, now)
-        .map_err(|error| Failure::new(error.kind(), format!("making its authority: {error}")))?;
+        .map_err(|error| Failure::new(error.kind(), format!("creating the add-on's authority: {error}")))?;
     let name = secret_name(addon);
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",

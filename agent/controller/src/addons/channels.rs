@@ -13,21 +13,21 @@ use crate::configuration;
 /// The channels, and access to their stores and to the cluster.
 #[derive(Clone, Debug)]
 pub struct ChannelOptions {
-    /// URLs of channels. Empty: the channels of the settings file, or else of the cluster's folder in the state store.
+    /// The URLs of the channels. If empty, the channels come from the settings file, or else from the cluster's folder in the state store.
     pub channels: Vec<String>,
-    /// The settings file. `None`: the file that `converge --addons` writes, if it exists.
+    /// The settings file. If `None`, it is the file that `converge --addons` writes, if this file exists.
     pub settings: Option<PathBuf>,
     /// kops-controller's configuration file.
     pub conf: PathBuf,
     pub kubeconfig: Chosen,
-    /// Folders to read in place of URLs (`URL=DIR`).
+    /// Folders to read in place of URLs, as `URL=DIR`.
     pub store_mirrors: Vec<String>,
 }
 
 /// The settings file that `converge --addons` writes.
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 
-/// Returns the settings. The channels come from the options, else the settings file, else kops-controller's
+/// Returns the settings. The first source that exists gives the channels: the options, the settings file, or kops-controller's
 /// configuration.
 pub fn settings(options: &ChannelOptions) -> Result<AddonSettings> {
     let mut settings = match read_settings(options)? {
@@ -56,7 +56,7 @@ pub fn files(options: &ChannelOptions) -> Vec<PathBuf> {
     }
 }
 
-/// Reads the settings file. `None` if the file is missing and the options do not name one.
+/// Reads the settings file. `None` if the file is missing and the options name no settings file.
 fn read_settings(options: &ChannelOptions) -> Result<Option<AddonSettings>> {
     let (path, is_given) = match &options.settings {
         Some(path) => (path.as_path(), true),

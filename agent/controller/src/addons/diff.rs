@@ -18,11 +18,11 @@ use super::{authority, pruning, reading};
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
     pub name: String,
-    /// Objects that would change or be created.
+    /// The objects that the apply would change or create.
     pub changed: Vec<Changed>,
-    /// Objects that would be deleted.
+    /// The objects that the apply would delete.
     pub pruned: Vec<String>,
-    /// Objects of the add-on's authority that would be created.
+    /// The objects of the add-on's authority that the apply would create.
     pub authority: Vec<String>,
     /// Why parts of the difference are unknown.
     pub problems: Vec<String>,
@@ -88,7 +88,7 @@ async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], difference
     }
 }
 
-/// The diff of an object; `None` if it would not change.
+/// The diff of an object; `None` if the apply would not change the object.
 async fn changed(objects: &Objects, object: &Object, manifest: &[Object]) -> Result<Option<String>, String> {
     let title = object.to_string();
     let is_new = || Ok(unified(&title, None, Some(&object.value)));

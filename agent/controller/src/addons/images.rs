@@ -9,7 +9,7 @@ use kops_agent_store::Store;
 
 use super::reading;
 
-/// The images of the add-ons that these channels select for a version of Kubernetes. Warns of entries that are skipped.
+/// The images of the add-ons that these channels select for a version of Kubernetes. Warns of skipped entries.
 pub async fn images(store: &Store, channels: &[String], kubernetes: &str) -> Result<BTreeSet<String>> {
     let version = ServerVersion::parse(kubernetes).ok_or_else(|| {
         Failure::new(Kind::SpecWrong, format!("{kubernetes:?} is not a version of Kubernetes"))
@@ -40,7 +40,7 @@ mod tests {
         )
     }
 
-    /// An add-on is applied from the last channel that has it, and an entry with a wrong range is not applied.
+    /// If two channels have an add-on, only the last channel counts. An entry whose version range is wrong does not count.
     #[tokio::test]
     async fn only_images_of_add_ons_that_are_applied_are_listed() {
         let server = TestServer::start(|request| async move {

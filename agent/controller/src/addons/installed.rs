@@ -11,19 +11,15 @@ use serde_json::{Value, json};
 
 use kops_agent_kube::api_error::{ApiError, answer};
 
-/// The add-ons' versions and pauses in all namespaces, by namespace and add-on name.
 #[derive(Debug, Default)]
 pub struct Installed {
-    /// The installed versions.
     pub versions: BTreeMap<(String, String), ChannelVersion>,
     /// The add-ons that a person has paused.
     pub paused: BTreeSet<(String, String)>,
 }
 
-/// The add-ons' versions and pauses in one namespace, by add-on name.
 #[derive(Debug, Default)]
 pub struct OfNamespace {
-    /// The installed versions.
     pub versions: BTreeMap<String, ChannelVersion>,
     /// The add-ons that a person has paused.
     pub paused: BTreeSet<String>,
@@ -36,7 +32,7 @@ impl OfNamespace {
     }
 }
 
-/// Reads the records of all namespaces.
+/// Reads the add-ons' versions and pauses in all namespaces.
 pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespaces = answer(namespaces.list_metadata(&ListParams::default())).await?;
@@ -51,7 +47,7 @@ pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     Ok(installed)
 }
 
-/// Reads the records of one namespace. A missing namespace has no records.
+/// Reads the add-ons' versions and pauses in one namespace. A missing namespace has none.
 pub async fn of_namespace(client: &Client, namespace: &str) -> Result<OfNamespace, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let found = answer(namespaces.get_metadata_opt(namespace)).await?;
@@ -69,7 +65,6 @@ pub async fn record(
     annotate(client, namespace, name, json!(version.encode())).await
 }
 
-/// Removes the recorded version of an add-on from its namespace.
 pub async fn forget(client: &Client, namespace: &str, name: &str) -> Result<(), ApiError> {
     annotate(client, namespace, name, Value::Null).await
 }

@@ -14,7 +14,7 @@ use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::events::{Events, Reason};
 use kops_agent_kube::list_pages;
 
-/// The component that Events name as their source.
+/// The component that the Events name as their source.
 pub const COMPONENT: &str = "kops-agent-addons";
 
 pub struct Objects {
@@ -26,7 +26,7 @@ pub struct Objects {
 /// The mode of a server-side apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apply {
-    /// The API server rejects the apply if another manager owns one of its fields.
+    /// The API server rejects the apply if another manager owns one of the applied fields.
     Polite,
     /// The apply takes over fields that other managers own.
     Forced,
@@ -65,7 +65,7 @@ impl Objects {
         }
     }
 
-    /// Applies an object and returns it as the API server has it afterwards.
+    /// Applies an object and returns it as the API server then has it.
     pub async fn apply(
         &self,
         resource: &Resource,
@@ -84,7 +84,6 @@ impl Objects {
         value(&answer(api.patch(name, &parameters, &Patch::Apply(object))).await?)
     }
 
-    /// Applies a merge patch to an object.
     pub async fn merge(
         &self,
         resource: &Resource,
@@ -96,7 +95,7 @@ impl Objects {
         answer(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)
     }
 
-    /// Creates an object. An existing object of this name stays unchanged.
+    /// Creates an object. If the object exists, it stays unchanged.
     pub async fn create(&self, resource: &Resource, namespace: &str, object: Value) -> Result<(), ApiError> {
         match self.post(resource, namespace, object, false).await {
             Err(error) if !error.is_already_there() => Err(error),

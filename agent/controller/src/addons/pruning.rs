@@ -28,12 +28,12 @@ impl std::fmt::Display for Doomed {
 #[derive(Debug, Default)]
 pub struct Pruned {
     pub deleted: Vec<String>,
-    /// Why objects could not be deleted, or have to stay for now.
+    /// Why objects could not be deleted, or must stay for now.
     pub problems: Vec<String>,
 }
 
-/// Returns the objects that a rule selects for deletion. Returns nothing if the API server does not serve their kind.
-/// Fails if the rule names namespaces for a cluster-scoped kind.
+/// Returns the objects that a rule selects for deletion. Returns nothing if the API server does not serve the rule's kind. Fails if the
+/// rule names namespaces for a cluster-scoped kind.
 pub async fn doomed(
     objects: &Objects,
     rule: &PruneKind,
@@ -60,7 +60,7 @@ pub async fn doomed(
     Ok(doomed.into_iter().map(|object| Doomed { resource: resource.clone(), object }).collect())
 }
 
-/// Deletes the objects that the add-on's rules select. An object stays while its replacement does not serve.
+/// Deletes the objects that the add-on's rules select. An object stays until its replacement is available.
 pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried: &[Tried<'_>]) -> Pruned {
     let mut pruned = Pruned::default();
     let mut held: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -96,9 +96,9 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
     pruned
 }
 
-/// Returns why a doomed object must stay: the first object of the manifest that may replace it and does not serve, with
-/// the reason. `None` if the doomed object may be deleted. That is also the case if all its replacements only wait for
-/// a host port that the doomed object holds.
+/// Returns the first object of the manifest that may replace the doomed object and is not available, with the reason. The doomed object
+/// must then stay. Returns `None` if the doomed object may be deleted. It may also be deleted if its replacements only wait for a host port
+/// that it holds.
 async fn holder(objects: &Objects, doomed: &Doomed, tried: &[Tried<'_>]) -> Option<String> {
     let Doomed { resource, object } = doomed;
     let holders = prune::holders(&resource.api.group, &resource.api.kind, tried);

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use kops_agent_kube::api_error::answer;
 
-/// The API server's version, which selects a channel's entries.
+/// The version of the API server. It selects a channel's entries.
 pub async fn server_version(client: &Client) -> Result<ServerVersion> {
     let said = answer(client.apiserver_version()).await.context("asking the API server for its version")?;
     ServerVersion::parse(&said.git_version).with_context(|| {
@@ -24,9 +24,9 @@ pub async fn server_version(client: &Client) -> Result<ServerVersion> {
     })
 }
 
-/// Returns the kOps release whose rules apply to the channels: the release that wrote kOps' own channel. Each call
-/// reads the release again, because a newer kOps may have written the store since. Without kOps' own channel, the
-/// newest release applies. Fails if the release is older than the oldest supported one.
+/// Returns the kOps release whose rules apply to the channels: the release that wrote kOps' own channel. Each call reads the release again,
+/// because an upgrade of kOps may have written the store since the last call. Without kOps' own channel, returns the newest release. Fails
+/// if the release is older than the oldest supported release.
 pub async fn release(store: &Store, channels: &[String]) -> Result<KopsRelease> {
     let Some(folder) = channels.iter().find_map(|channel| cluster_folder(channel)) else {
         return Ok(KopsRelease::NEWEST);
@@ -52,7 +52,8 @@ pub async fn menu(store: &Store, url: &str, version: ServerVersion, release: Kop
     Ok(channel.menu(version))
 }
 
-/// Reads the add-ons of these channels, each add-on only from the last channel that has it. Warns of the other entries.
+/// Reads the add-ons of these channels. If several channels have an add-on, only the last channel's entry counts. Warns of the skipped
+/// entries.
 pub async fn menus(store: &Store, channels: &[String], version: ServerVersion) -> Result<Vec<Menu>> {
     let release = release(store, channels).await?;
     let mut menus = Vec::new();
@@ -69,14 +70,13 @@ pub async fn menus(store: &Store, channels: &[String], version: ServerVersion) -
     Ok(menus)
 }
 
-/// Warns of the entries that are skipped because they are wrong.
 pub fn warn_of_left_out<'a>(left_out: impl Iterator<Item = &'a LeftOut>) {
     for LeftOut { name, problem } in left_out {
         log::warn!("the add-on {name} is skipped: {problem}");
     }
 }
 
-/// Reads the objects of an add-on's manifest. Fails if kOps' own channel has another hash of the manifest.
+/// Reads the objects of an add-on's manifest. Fails if the manifest does not have the hash in kOps' own channel.
 pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     addon.check()?;
     let url = addon.manifest_url()?;
@@ -85,7 +85,7 @@ pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     Ok(manifest::objects(&text, &url)?)
 }
 
-/// The warnings logged so far, so that later rounds do not repeat them.
+/// The warnings that were already logged. Later rounds do not repeat them.
 static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 fn is_new(told: String) -> bool {
@@ -94,7 +94,7 @@ fn is_new(told: String) -> bool {
 
 async fn read(store: &Store, url: &str) -> Result<Vec<u8>, StoreError> {
     if url.starts_with("http://") && is_new(url.to_owned()) {
-        log::warn!("{url} is read without TLS: any hop on the way can change what is applied");
+        log::warn!("{url} is read without TLS, so any hop on the way can change the add-ons");
     }
     store.read(url).await
 }

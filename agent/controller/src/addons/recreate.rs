@@ -19,18 +19,17 @@ use super::resources::Resource;
 use super::states::Scene;
 use super::updating::pause_of;
 
-/// Timeout until a deleted object is gone. Finalizers run in this time, and pods may have to end first.
+/// Timeout for a deleted object to disappear. During this time its finalizers run, and its pods may have to end.
 const GONE_WITHIN: Duration = Duration::from_secs(120);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
-/// The suffix of the object's name in the dry run.
+/// The suffix that the dry run adds to the object's name.
 const DRY_RUN: &str = "-dry-run";
-/// The most characters of the name before the suffix. A name that is also a label value has at most 63.
+/// The maximum length of the name before the suffix. A label value has at most 63 characters, and some names are also label values.
 const LONGEST_NAME: usize = 63 - DRY_RUN.len();
 
-/// An object that the user selected to be deleted and created again, with its state.
 #[derive(Debug)]
 pub struct Recreation {
-    /// The object, as messages name it.
+    /// The object's name in messages.
     pub object: String,
     pub state: RecreationState,
 }
@@ -39,12 +38,12 @@ pub struct Recreation {
 pub enum RecreationState {
     /// The cluster does not have the object.
     Missing,
-    /// The object exists. It is not deleted, because the user only asked what would be deleted.
+    /// The object exists, and stays: the user only asked what would be deleted.
     Shown,
     Deleted,
 }
 
-/// The `--recreate` argument that selects this object.
+/// The value of `--recreate` that selects this object.
 pub fn selector(object: &Object) -> String {
     let Object { kind, namespace, name, .. } = object;
     let kind =
@@ -63,10 +62,9 @@ fn means(selector: &str, object: &Object) -> bool {
         && name == object.name
 }
 
-/// Finds the selected objects in the manifest of the scene's one add-on, and checks by a dry run that the API server
-/// would create each of them. With `is_meant`, deletes the objects; the caller applies the add-on afterwards. Returns
-/// the selected objects, with what happened to them. Fails if a selector does not match exactly one object, or if a
-/// deleted object does not go away in time.
+/// Finds the selected objects in the manifest of the scene's one add-on. A dry run checks that the API server would create each of them.
+/// With `is_meant`, deletes the objects; the caller then applies the add-on. Returns the selected objects and their states. Fails if a
+/// selector does not match exactly one object, or if a deleted object still exists after the timeout.
 pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<Vec<Recreation>> {
     let unusable = || Failure::new(Kind::AddonRefused, "the add-on has no usable entry in its channel");
     let addon = scene.addons().next().ok_or_else(unusable)?;
@@ -139,7 +137,7 @@ fn listed(objects: &mut dyn Iterator<Item = &Object>) -> String {
     objects.map(selector).collect::<Vec<_>>().join(", ")
 }
 
-/// Checks that the API server would accept the new object. Returns the existing object; `None` if there is no object.
+/// Checks that the API server would accept the new object. Returns the existing object, or `None`.
 async fn check(objects: &Objects, object: &Object) -> Result<Option<(Resource, Value)>> {
     let resource = objects.resources.find(&object.kind).await?;
     let unserved = || format!("the API server serves no {}", object.kind.kind);
@@ -167,7 +165,7 @@ async fn remove(objects: &Objects, resource: &Resource, object: &Object, live: &
         if Instant::now() >= deadline {
             let seconds = GONE_WITHIN.as_secs();
             let problem =
-                format!("it still exists {seconds} s after its deletion: check its metadata.finalizers");
+                format!("the object still exists {seconds} s after its deletion: check metadata.finalizers");
             return Err(Failure::new(Kind::ObjectRemains, problem).into());
         }
         sleep(LOOKED_AT_EVERY).await;

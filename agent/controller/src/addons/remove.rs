@@ -21,7 +21,6 @@ use super::{authority, installed};
 /// The label whose value is the add-on's name.
 const LABEL: &str = "addon.kops.k8s.io/name";
 
-/// The result of removing an add-on.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Removal {
@@ -29,13 +28,13 @@ pub struct Removal {
     /// Whether the objects were deleted, or only shown.
     pub is_done: bool,
     pub deleted: Vec<String>,
-    /// Objects that stay, and why.
+    /// The objects that stay, each with the reason.
     pub kept: Vec<String>,
     pub problems: Vec<String>,
 }
 
-/// Deletes the objects of an add-on if `is_meant` is true, or else returns what it would delete. The scene has all add-ons.
-/// Fails if a channel has the add-on, or if the cluster does not have it.
+/// With `is_meant`, deletes the objects of an add-on. Otherwise returns what would be deleted. The scene has all add-ons. Fails if a
+/// channel has the add-on, or if the cluster does not have it.
 pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal> {
     let installed = scene.installed().await?;
     let namespaces: Vec<&String> = installed
@@ -69,20 +68,20 @@ pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal
             Err(error) => removal.problems.push(format!("deleting {shown}: {error}")),
         }
     }
-    // If a deletion failed, the record stays: it shows which add-on the remaining objects belong to.
+    // If a deletion failed, the recorded version stays. The record shows which add-on the remaining objects belong to.
     if is_meant && removal.problems.is_empty() {
         for namespace in namespaces {
             if let Err(error) = installed::forget(scene.objects.client(), namespace, name).await {
                 removal
                     .problems
-                    .push(format!("removing its version from the namespace {namespace}: {error}"));
+                    .push(format!("removing the add-on's version from the namespace {namespace}: {error}"));
             }
         }
     }
     Ok(removal)
 }
 
-/// Rejects an add-on that a channel still has and that is not paused: it would be applied again.
+/// Rejects an add-on that a channel has, unless it is paused. kops-agent would apply the removed add-on again.
 fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), Failure> {
     let Some(addon) = scene.addons().find(|addon| addon.name == name) else { return Ok(()) };
     if installed.paused.contains(&addon.record()) {
@@ -101,8 +100,7 @@ fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), Failure
     ))
 }
 
-/// Finds the objects to delete. Their order: admission webhooks and policies, then workloads, then the rest,
-/// which workloads use.
+/// Finds the objects to delete. The order is: admission webhooks and policies, workloads, and last the objects that workloads use.
 async fn objects_of(scene: &Scene, name: &str, removal: &mut Removal) -> Vec<(Resource, Listed)> {
     let objects = &scene.objects;
     let (kinds, problems) = objects.resources.all().await;

@@ -35,7 +35,7 @@ impl Resource {
 /// The kinds that an API server serves, with a cache.
 pub struct Resources {
     client: Client,
-    /// The cached kinds by `apiVersion`. The list is empty if the API server does not serve the version.
+    /// The cached kinds by `apiVersion`. If the API server does not serve a version, the version's list is empty.
     known: Mutex<BTreeMap<String, Arc<Vec<APIResource>>>>,
 }
 
@@ -44,20 +44,20 @@ impl Resources {
         Resources { client, known: Mutex::default() }
     }
 
-    /// Clears the cache, so the next lookup asks the API server again.
+    /// Clears the cache. The next lookup asks the API server.
     pub fn forget(&self) {
         self.known.lock().clear();
     }
 
-    /// Finds how the API server serves a kind; `None` if it does not.
+    /// Finds how the API server serves a kind; `None` if the API server does not serve the kind.
     pub async fn find(&self, kind: &ObjectKind) -> Result<Option<Resource>, ApiError> {
         let served = self.served(&kind.api_version()).await?;
-        // A subresource (its name has a slash) has the kind of its parent or of another resource.
+        // A subresource may have the same kind as its parent. Only the name of a subresource contains a slash.
         let found = served.iter().find(|one| one.kind == kind.kind && !one.name.contains('/'));
         Ok(found.map(|found| Resource::new(kind, &found.name, found.namespaced)))
     }
 
-    /// Finds a kind in the first version that has it; the API server's preferred version comes first.
+    /// Finds a kind in the first version of its group that has the kind. Tries the API server's preferred version first.
     pub async fn find_preferred(&self, group: &str, kind: &str) -> Result<Option<Resource>, ApiError> {
         for version in self.versions(group).await? {
             let kind = ObjectKind { group: group.to_owned(), version, kind: kind.to_owned() };
@@ -68,8 +68,8 @@ impl Resources {
         Ok(None)
     }
 
-    /// Returns all kinds whose objects can be listed and deleted, each in the preferred version. Also returns why some API versions
-    /// could not be read.
+    /// Returns all kinds whose objects can be listed and deleted, each in the API server's preferred version. Also returns why some API
+    /// versions could not be read.
     pub async fn all(&self) -> (Vec<Resource>, Vec<String>) {
         let (mut all, mut problems) = (Vec::new(), Vec::new());
         let groups = match answer(self.client.list_api_groups()).await {

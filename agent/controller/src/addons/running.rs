@@ -36,8 +36,8 @@ use node::ThisNode;
 use round::Rounds;
 use telling::{Readiness, Telling};
 
-/// The Lease by which one process at a time applies add-ons. Upstream's channels pods do not use it, and may run at the same
-/// time.
+/// The Lease that lets one process at a time apply add-ons. Upstream's channels pods ignore this Lease, so they may apply add-ons at the
+/// same time.
 const CONTEST: Contest = Contest { lease: "kops-agent-addons", doing: "this process applies add-ons" };
 
 #[derive(Clone, Debug)]
@@ -45,15 +45,16 @@ pub struct ServiceOptions {
     pub channels: ChannelOptions,
     /// The interval between checks of the channels, the installed add-ons and the Node's labels.
     pub interval: Duration,
-    /// The Node that gets the labels of a control plane. `None`: the Node in the settings file, or else no Node.
+    /// The Node that gets the labels of a control plane. If `None`, it is the Node in the settings file. If that file names no Node, no
+    /// Node is labelled.
     pub node_name: Option<String>,
-    /// More labels for the Node `node_name`, such as `a,b=c`.
+    /// Additional labels for the Node `node_name`, such as `a,b=c`.
     pub node_labels: String,
     /// The address at which the service answers probes.
     pub health_listen: String,
 }
 
-/// Applies due add-ons until a signal comes or a file changes.
+/// Applies due add-ons until the process gets a stop signal or one of its files changes.
 pub async fn run(options: &ServiceOptions) -> Result<u8> {
     let mut stopped = pin!(stop::signal_received()?);
     let ServiceOptions { channels, interval, health_listen, .. } = options;
@@ -79,7 +80,7 @@ pub async fn run(options: &ServiceOptions) -> Result<u8> {
     };
     let state = Arc::new(State { election: election.clone(), readiness: readiness.clone() });
     let mut answering = pin!(health::listen_and_serve(health_listen, state, registry));
-    // The probes answer from the start, unless another program, such as kOps' pod, has the port.
+    // The service answers probes from its start, unless another program, such as kOps' pod, has the port.
     health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 
@@ -103,7 +104,6 @@ pub async fn run(options: &ServiceOptions) -> Result<u8> {
     }
 }
 
-/// Reads the settings from the options and the files that they name.
 fn settings(options: &ServiceOptions) -> Result<AddonSettings> {
     let settings = channels::settings(&options.channels)?;
     Ok(match &options.node_name {
@@ -119,11 +119,10 @@ fn files(options: &ChannelOptions) -> Vec<PathBuf> {
 
 fn can_be_used(options: &ServiceOptions) -> Result<()> {
     settings(options)?;
-    // Creating a client finds more errors in the kubeconfig. It sends no request.
+    // Creating a client finds errors in the kubeconfig that parsing does not find. It sends no request.
     kops_agent_kube::client_of(&options.channels.kubeconfig).map(drop)
 }
 
-/// The loop that applies add-ons.
 struct Applying {
     rounds: Rounds,
     telling: Telling,
@@ -141,7 +140,7 @@ impl Applying {
             self.readiness
                 .applies(Some("this process leads, but has not checked the add-ons yet".to_owned()));
             self.rounds.begin();
-            // If this process loses the Lease, it stops mid-round. The next leader repeats the work.
+            // If this process loses the Lease, it stops mid-round. The next leader does this round's work again.
             tokio::select! {
                 never = self.again_and_again() => match never {},
                 result = leads.wait_for(|leads| !*leads) => drop(result.context("contending for the Lease")?),
@@ -153,7 +152,7 @@ impl Applying {
     }
 
     async fn again_and_again(&mut self) -> Infallible {
-        // The number of consecutive rounds that could not read everything.
+        // The number of consecutive rounds that could not read all channels and records.
         let mut unread_rounds = 0;
         loop {
             let round = self.rounds.round().await;

@@ -12,7 +12,7 @@ use super::objects::Objects;
 use super::{authority, channels, reading};
 use crate::configuration;
 
-/// The input of a command about add-ons: the channels and the access to the cluster.
+/// The input of a command about add-ons: the channels, and access to the cluster.
 pub struct Scene {
     pub store: Store,
     pub objects: Objects,
@@ -29,13 +29,13 @@ pub struct AddonState {
     pub due: Option<Due>,
     /// Whether a person has paused the add-on.
     pub is_paused: bool,
-    /// Why the add-on's channel entry cannot be applied.
+    /// Why the add-on's entry in the channel cannot be applied.
     pub problem: Option<String>,
 }
 
 impl Scene {
-    /// Reads the channels for the API server's version. With `name`, the scene has only this add-on. Fails if no
-    /// channel has this add-on.
+    /// Reads the channels for the API server's version. With `name`, the scene has only the named add-on. Fails if no channel has this
+    /// add-on.
     pub async fn open(options: &ChannelOptions, name: Option<&str>) -> Result<Scene> {
         let client = kops_agent_kube::client_of(&options.kubeconfig)?;
         let store = configuration::store(&options.store_mirrors)?.reading_in_clear();

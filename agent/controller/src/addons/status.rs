@@ -17,7 +17,7 @@ pub enum State {
     New,
     /// Only the add-on's authority is missing.
     AuthorityDue,
-    /// The channel's entry is invalid, so it cannot be applied.
+    /// The channel's entry is invalid, so kops-agent cannot apply the add-on.
     Wrong,
     /// A person has paused the add-on, so the add-on stays unchanged.
     Paused,
@@ -46,7 +46,7 @@ pub struct Row {
     pub state: State,
     /// The hash of the installed version; empty if the add-on is new or its entry was skipped.
     pub installed: String,
-    /// The hash of the channel's version; empty if the channel has no hash for it.
+    /// The hash of the channel's version; empty if the channel's entry has no hash.
     pub wanted: String,
     pub channel: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,8 +60,7 @@ impl Row {
     }
 }
 
-/// Returns the state of each add-on of the scene. If the user named no add-on, also returns installed add-ons that no
-/// channel has.
+/// Returns the state of each add-on in the scene. If the user named no add-on, also returns installed add-ons that no channel has.
 pub async fn rows(scene: &Scene) -> Result<Vec<Row>> {
     let installed = scene.installed().await?;
     let addon_states = scene.states(scene.addons(), &installed).await?;

@@ -18,10 +18,9 @@ use tokio::time::sleep;
 use super::objects::Objects;
 use super::{applying, authority, installed, marking, pruning, reading};
 
-/// How long a slow add-on delays the next add-on.
+/// The maximum time by which a slow add-on delays the next add-on.
 const HEAD_START: Duration = Duration::from_secs(2);
 
-/// The result of updating an add-on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -39,18 +38,18 @@ pub struct Report {
     /// Whether this update created the add-on's authority.
     pub made_authority: bool,
     pub is_recorded: bool,
-    /// The failures. Empty if all due work is done.
+    /// The failures. Empty if all due work succeeded.
     pub problems: Vec<String>,
 }
 
-/// The text that names the annotation which pauses an add-on.
+/// Says which annotation pauses the add-on.
 pub fn pause_of(addon: &Addon) -> String {
     format!("the namespace {} has the annotation {}", addon.namespace(), annotation_of_addon(&addon.name))
 }
 
-/// Updates the add-ons in order. An add-on begins once the previous one is done or its head start is over. So a slow add-on delays the next
-/// one only for `HEAD_START`, for example while a webhook does not answer. The report is `None` for an add-on that did not begin because
-/// `may_begin` was false.
+/// Updates the add-ons in order. An add-on begins if the add-on before it is done, or after `HEAD_START`. So a slow add-on, such as one
+/// whose webhook does not answer, delays the next add-on only for `HEAD_START`. The report is `None` for an add-on that did not begin
+/// because `may_begin` was false.
 pub async fn update_all(
     objects: &Objects,
     store: &Store,
@@ -111,7 +110,7 @@ async fn apply(
     let mut applied = applying::apply(objects, addon, &manifest).await;
     report.taken_over.append(&mut applied.taken_over);
     let pruned = pruning::prune(objects, addon, &manifest, &applied.tried).await;
-    // A pruned object may have blocked the apply, so try once more.
+    // A pruned object may have blocked the apply, so apply once more.
     if !applied.problems.is_empty() && !pruned.deleted.is_empty() {
         applied = applying::apply(objects, addon, &manifest).await;
         report.taken_over.append(&mut applied.taken_over);
@@ -130,6 +129,6 @@ async fn apply(
     }
     let recorded = installed::record(objects.client(), addon.namespace(), &addon.name, version).await;
     recorded.map_err(|error| {
-        vec![format!("recording its version in the namespace {}: {error}", addon.namespace())]
+        vec![format!("recording the add-on's version in the namespace {}: {error}", addon.namespace())]
     })
 }

@@ -22,7 +22,7 @@ use kops_agent_cloud::verify::{
 };
 use kops_agent_kube::node_api::Nodes;
 
-/// How long the cloud may take to identify a machine.
+/// Timeout of the cloud's identification of a machine.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(8);
 
 pub struct Bootstrap {
@@ -36,13 +36,13 @@ pub struct Bootstrap {
     pub(super) grants: Grants,
     /// The address prefix that identifies a machine. Each peer's origin is derived from this prefix.
     pub(super) machines: MachinePrefix,
-    /// Whether a peer may be a load balancer that connects for machines.
+    /// Whether a peer may be a load balancer that forwards connections of machines.
     pub(super) load_balancing: LoadBalancing,
     pub(super) metrics: BootstrapMetrics,
 }
 
 pub struct RequestParts<'a> {
-    /// The header `Authorization`; empty if it is missing or repeated.
+    /// The value of the header `Authorization`; empty if the header is missing or repeated.
     pub token: &'a str,
     pub body: &'a [u8],
     pub endpoint: Endpoint<'a>,
@@ -51,14 +51,14 @@ pub struct RequestParts<'a> {
 /// The endpoint of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Endpoint<'a> {
-    /// `/bootstrap`, for machines that are to become nodes.
+    /// `/bootstrap`, for machines that are not nodes yet.
     Bootstrap,
-    /// `/renew`, for nodes: the client certificate (DER) that TLS has verified, if the client showed one.
+    /// `/renew`, for nodes. The value is the client certificate (DER) that TLS has verified, if the client presented one.
     Renewal(Option<&'a [u8]>),
 }
 
 impl Bootstrap {
-    /// Answers a request with JSON, and writes the result to the record.
+    /// Answers a request with JSON. Writes the result to the record.
     pub async fn answer(
         &self,
         mut record: Record<'_>,
@@ -72,7 +72,7 @@ impl Bootstrap {
     }
 
     async fn give(&self, asked: &RequestParts<'_>, known: &mut Record<'_>) -> Result<String, Refusal> {
-        // The checks that cost nothing come first.
+        // The checks without a request to the cloud come first.
         let (now, at) = (SystemTime::now(), Instant::now());
         let origin = self.machines.origin(known.remote.ip());
         let holder = match asked.endpoint {
@@ -98,8 +98,8 @@ impl Bootstrap {
                 known.node = verification.await?;
                 admitted
             }
-            // Look up the claimed machine before admission: one list serves all requests. So a made-up machine is rejected before
-            // it gets a place in the queue.
+            // Look up the claimed machine before admission. All requests share one list of machines, so the lookup is cheap. A machine that
+            // does not exist gets no place in the queue.
             Proof::CallBack { claimed } => {
                 known.node = verification.await?;
                 let is_its_own = known.node.addresses.iter().any(|own| self.machines.origin(*own) == origin);
@@ -130,7 +130,7 @@ impl Bootstrap {
             None => self.refuse_the_registered(&known.node, proof).await?,
             Some(holder) => {
                 renewal::refuse_replaced(&known.node, &self.nodes).await?;
-                // By now all proofs have succeeded, including the call-back of a cloud that needs one.
+                // All proofs have succeeded, including the call-back if the cloud needs one.
                 self.renewal.verified(holder, origin);
             }
         }
@@ -143,11 +143,11 @@ impl Bootstrap {
             return Err(Refusal::not_verified("InstanceChanged", problem));
         }
         self.grants.refuse_all_but_workers(&known.node.instance_group).await?;
-        // The remaining steps call no cloud and may wait for the store, so free the place in the queue for other requests.
+        // The remaining steps do not call the cloud, but may wait for the store. Free the place in the queue for other requests.
         drop(admitted);
         let response = self.grants.give(&known.node, &request).await?;
-        // Remember the token only now. In an outage of the cloud or the store, a machine gets nothing and retries, and the tokens of
-        // its failed requests would fill the memory.
+        // Remember the token only after an answer. If the cloud or the store is down, machines get nothing and retry. The tokens of the
+        // failed requests would fill the memory.
         under_way.used_by(&name)?;
         known.given = given(&request);
         let mut json = serde_json::to_string(&response)
@@ -156,10 +156,10 @@ impl Bootstrap {
         Ok(json)
     }
 
-    /// Rejects a machine whose Node is Ready: that Node has its certificates, and a pod on it may send this request. If any pod
-    /// could have made the proof, a registered Node is enough for a rejection (upstream: `VerifyToken` in
-    /// `upup/pkg/fi/cloudup/openstack/verifier.go`). A Node that a previous machine of this name left behind does not count, even
-    /// while it still shows as Ready.
+    /// Rejects a machine whose Node is Ready: the Node already has its certificates, so the sender may be a pod on it. If any pod could
+    /// have made the proof, rejects a machine whose Node is registered at all (upstream: `VerifyToken` in
+    /// `upup/pkg/fi/cloudup/openstack/verifier.go`). A Node that a previous machine of this name left behind does not count, even while it
+    /// still shows as Ready.
     async fn refuse_the_registered(&self, node: &VerifiedNode, proof: Proof) -> Result<(), Refusal> {
         let name = &node.node_name;
         let unavailable = |problem: String| {
@@ -217,8 +217,8 @@ pub(super) fn seconds(now: SystemTime) -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The minimum age of a token, by this machine's clock. A token states the second of its signature, so the age counts from the
-/// end of that second.
+/// The minimum age of a token, by this machine's clock. A token states the second in which it was signed. The age counts from the end of
+/// that second.
 fn age(signed_at: i64, now: SystemTime) -> Duration {
     let no_later_than = Duration::from_secs(u64::try_from(signed_at.saturating_add(1)).unwrap_or_default());
     now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(no_later_than)

@@ -11,7 +11,7 @@ use crate::metrics::BootstrapMetrics;
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_process::output::one_line;
 
-/// The longest explanation in the log, in characters. An unverified peer may have written parts of it.
+/// The maximum length of an explanation in the log, in characters. Parts of it may come from an unverified peer.
 const LONGEST_MESSAGE: usize = 512;
 
 /// The kind of a request, for the log and the metrics.
@@ -35,10 +35,11 @@ impl Kind {
     }
 }
 
-/// The record of a request, created once its header has arrived. A record that is dropped without an answer counts as abandoned.
+/// The record of a request, created when the header of the request has arrived. If a record is dropped without an answer, the request
+/// counts as abandoned.
 pub struct Record<'a> {
     pub remote: SocketAddr,
-    /// The node, as far as it is known so far.
+    /// The node, with the fields that are known so far.
     pub node: VerifiedNode,
     /// The granted items, as text.
     pub given: String,
@@ -61,7 +62,7 @@ impl<'a> Record<'a> {
         answered
     }
 
-    /// Ends the record. Counts the answer but does not log it, because a node that waits for a slot polls.
+    /// Ends the record. Counts the answer, but does not log it: a node that waits for a slot sends many requests.
     pub fn counted(mut self, reason: &'static str, is_granted: bool) {
         self.is_over = true;
         self.metrics.paced(reason, is_granted);
@@ -79,7 +80,7 @@ impl<'a> Record<'a> {
         self.log(refusal);
     }
 
-    /// Writes the log line. Cleans all texts first: unverified peers wrote many of them, and must not add lines of their own.
+    /// Writes the log line. Cleans all texts first, because unverified peers wrote many of them and could add log lines.
     fn log(&self, refusal: Option<&Refusal>) {
         let clean = |text: &str| one_line(text, LONGEST_MESSAGE);
         let (node, instance) = (clean(&self.node.node_name), clean(&self.node.instance));

@@ -23,11 +23,11 @@ use super::derived_configs::late;
 pub(super) struct BootConfigs {
     store: Arc<Store>,
     config_base: String,
-    /// Timeout of reading the store.
+    /// Timeout of a derivation, which reads the store.
     within: Duration,
-    /// The TTL of a boot config.
+    /// The TTL of a derived boot config.
     good_for: Duration,
-    /// The groups by name. Only a verified machine adds its group.
+    /// The boot configs of groups, by group name. Only a verified machine adds its group.
     groups: StdMutex<BTreeMap<String, Arc<Cached<BootConfig>>>>,
 }
 
@@ -42,11 +42,11 @@ impl BootConfigs {
         BootConfigs { store, config_base, within, good_for, groups: StdMutex::default() }
     }
 
-    /// Returns the text of the group's boot config, which pins `nodeup_config`, the text of the group's
+    /// Returns the text of the group's boot config. The boot config pins `nodeup_config`, which is the text of the group's
     /// `nodeupconfig.yaml`. The boot config has no addresses of load balancers, because the store does not have them.
     pub(super) async fn of_group(&self, name: &str, nodeup_config: &str) -> Result<String, Refusal> {
         let group = self.groups.lock().entry(name.to_owned()).or_default().clone();
-        // The future of a derivation may be too large for a thread's stack, so it is boxed.
+        // The future may be too large for the stack of a thread, so it is boxed.
         let deriving = group.get(self.good_for, Box::pin(self.derive(name)));
         let derived = timeout(self.within, deriving).await.unwrap_or_else(|_| Err(late(self.within)));
         let mut boot = derived.map_err(|error| {

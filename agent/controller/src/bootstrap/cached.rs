@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// The last value that was read, with its time; `None` before the first read. The lock is held during a read, so that
-/// concurrent requests share one read (singleflight).
+/// The last value that was read, with its time; `None` before the first read. A reader holds the lock, so concurrent requests share one
+/// read (singleflight).
 pub(super) struct Cached<T>(Mutex<Option<(Instant, T)>>);
 
 impl<T> Default for Cached<T> {
@@ -16,8 +16,7 @@ impl<T> Default for Cached<T> {
 }
 
 impl<T: Clone> Cached<T> {
-    /// Returns the last value if it is younger than `ttl`, or else reads a new one. If the read fails, the last value
-    /// stays.
+    /// Returns the last value if it is younger than `ttl`, or else reads a new value. If the read fails, the last value stays.
     pub(super) async fn get<E>(
         &self,
         ttl: Duration,

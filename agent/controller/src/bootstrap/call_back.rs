@@ -18,10 +18,9 @@ use kops_agent_cloud::callback::{CallFailed, Caller, Proof};
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
 
-/// Timeout of a call-back. A machine waits 15 seconds for the answer to its request, and the call-back is a part of
-/// that time.
+/// Timeout of a call-back. A machine waits 15 seconds for the answer to its request, and this time includes the call-back.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
-/// Lifetime of the client certificate for call-backs. After `USED_FOR` a new one is made (upstream makes one for
+/// Lifetime of the client certificate for call-backs. After `USED_FOR`, a new certificate is made (upstream makes a new certificate for
 /// each call: `pkg/bootstrap/challenge_client.go`).
 const LIFETIME: time::Duration = time::Duration::HOUR;
 const USED_FOR: Duration = Duration::from_secs(30 * 60);
@@ -36,13 +35,13 @@ pub struct CallBack {
 
 struct Identity {
     pair: Arc<PemPair>,
-    /// The keys that signed the certificate.
+    /// The keystore's keys that signed the certificate.
     keys: Arc<Keys>,
     since: Instant,
 }
 
 impl CallBack {
-    /// Prepares call-backs to machines of a cluster, under the name of its kops-controller.
+    /// Prepares call-backs to a cluster's machines. The client certificate has the name of the cluster's kops-controller.
     pub fn new(cluster: &str, keystore: Arc<Keystore>) -> CallBack {
         CallBack {
             caller: Caller::new(cluster),
@@ -52,7 +51,7 @@ impl CallBack {
         }
     }
 
-    /// Calls a machine back to verify that it made the request. `takes_constants` says whether a constant proof counts.
+    /// Calls a machine back to verify that it made the request. With `takes_constants`, a constant is a valid proof.
     pub async fn prove(
         &self,
         node: &VerifiedNode,
@@ -76,12 +75,12 @@ impl CallBack {
                 false => Err(not_proven(CallFailed::Unproven(address).to_string())),
             },
             Ok(Err(error)) => Err(not_proven(error.to_string())),
-            Err(_) => Err(not_proven(format!("{address} does not answer its call-back in time"))),
+            Err(_) => Err(not_proven(format!("{address} does not answer the call-back in time"))),
         }
     }
 
-    /// Returns the client certificate for call-backs. Makes a new one after half of its lifetime, or when the keys
-    /// have changed.
+    /// Returns the client certificate for call-backs. Makes a new certificate after half of the old one's lifetime, or if the keys have
+    /// changed.
     pub(super) fn identity(&self, now: Instant) -> Result<Arc<PemPair>, Refusal> {
         let keys = self.keystore.keys();
         let mut identity = self.identity.lock();
@@ -112,7 +111,7 @@ impl CallBack {
     }
 }
 
-/// The refusal of a request without a challenge, which a call-back needs.
+/// The refusal of a request without a challenge. A call-back needs a challenge.
 pub fn no_challenge() -> Refusal {
     not_proven("the request has no challenge".into())
 }

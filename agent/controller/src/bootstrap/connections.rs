@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use super::penalties::Penalties;
 use kops_agent_cloud::verify::{Origin, Peers};
 
-/// All origins with a penalty together have one in this many connections.
+/// All penalized origins together have this fraction of the connections: one in 8.
 const PART_OF_PENALIZED: usize = 8;
 
 pub struct Connections {
@@ -41,17 +41,16 @@ pub struct Connections {
     refused: Counter,
 }
 
-/// The result of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Served,
-    /// The request failed through no fault of the peer; for example, the server was busy.
+    /// The request failed, but not because of the peer; for example, the server was busy.
     InVain,
-    /// The peer sent no request in time, or no request that could be granted. The origin gets a penalty.
+    /// The peer sent no request in time, or a request that cannot be granted. The origin gets a penalty.
     Penalized,
 }
 
-/// The part of the connections in which a connection counts.
+/// The part of the connections to which a connection belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Usual,
@@ -67,7 +66,7 @@ struct State {
 
 struct Share {
     most: usize,
-    /// The connections by origin, the oldest first.
+    /// The connections by origin. The oldest connection of an origin is first.
     of: BTreeMap<Origin, BTreeMap<u64, Connection>>,
     total: usize,
 }
@@ -78,7 +77,7 @@ struct Connection {
     has_asked: bool,
 }
 
-/// An open connection. Dropping the slot frees its place.
+/// An open connection. Dropping this value makes room for another connection.
 pub struct Slot {
     connections: Arc<Connections>,
     origin: Origin,
@@ -89,8 +88,7 @@ pub struct Slot {
 }
 
 impl Connections {
-    /// Starts without connections. `open` is the gauge of open connections; `refused` counts connections that were rejected or ended
-    /// because there were too many.
+    /// `open` is the gauge of open connections; `refused` counts connections that were rejected or ended because there were too many.
     pub fn new(most: usize, most_of_one: usize, open: Gauge, refused: Counter) -> Arc<Connections> {
         let of_penalized = most / PART_OF_PENALIZED;
         let state = State {
@@ -102,8 +100,8 @@ impl Connections {
         Arc::new(Connections { most, most_of_one, state: Mutex::new(state), open, refused })
     }
 
-    /// Opens a connection of an origin, and ends another one if necessary. Returns a receiver that closes when this connection must
-    /// end early. Returns `None` if the new connection is rejected.
+    /// Opens a connection of an origin. If there are too many, ends an old connection or returns `None`. The receiver closes when the new
+    /// connection must end early.
     pub fn open(
         self: &Arc<Connections>,
         origin: Origin,
@@ -161,7 +159,7 @@ impl Share {
         self.total >= self.most || self.count(origin) >= most_of_one
     }
 
-    /// Chooses the connection to end for a new one of `origin`; `None` if the new one is rejected instead.
+    /// Chooses the connection that ends to make room for a new connection of `origin`; `None` if the new connection is rejected.
     fn connection_to_end(&self, origin: Origin, most_of_one: usize) -> Option<(Origin, u64)> {
         if self.count(origin) >= most_of_one {
             return Some((origin, self.oldest_silent(origin)?));
@@ -208,12 +206,12 @@ impl Slot {
         }
     }
 
-    /// Notes the result of the connection, which has one request.
+    /// Notes the result of the connection's only request.
     pub fn comes_to(&self, outcome: Outcome) {
         let _ = self.outcome.set(outcome);
     }
 
-    /// Applies the result of a finished connection to its origin. Without this call, the origin gets no penalty.
+    /// Applies the result of a finished connection to its origin. Without this call, the origin never gets a penalty.
     pub fn remember(&self, now: Instant) {
         let mut state = self.connections.state.lock();
         match self.outcome.get().copied().unwrap_or(Outcome::Penalized) {

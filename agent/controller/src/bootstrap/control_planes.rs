@@ -13,10 +13,10 @@ use kops_agent_kube::ApiServers;
 use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::{NodeObject, Nodes, READY};
 
-/// The longest text about one Node, in characters.
+/// The maximum length of the reason why one Node is not ready, in characters.
 const LONGEST_TOLD: usize = 200;
 
-/// Returns the Nodes of the other control planes.
+/// Returns the Nodes of all control planes except `asker`.
 pub(super) async fn beside(nodes: &Nodes, asker: &str) -> Result<Vec<NodeObject>, Error> {
     let api = nodes.api();
     let ask = |page: ListParams| {
@@ -29,8 +29,8 @@ pub(super) async fn beside(nodes: &Nodes, asker: &str) -> Result<Vec<NodeObject>
     Ok(all)
 }
 
-/// Returns the control planes that are not Ready, or whose API servers are not ready. A Node without a Ready condition counts as not
-/// Ready. The API servers are asked at the same time.
+/// Returns the control planes that are not Ready, or whose API servers are not ready. A Node without a Ready condition counts as not Ready.
+/// Queries all API servers concurrently.
 pub(super) async fn not_ready(control_planes: Vec<NodeObject>, api_servers: &ApiServers) -> Vec<NotReady> {
     let asked = control_planes.into_iter().map(|node| async move {
         let why = match node_not_ready(&node) {
@@ -69,7 +69,8 @@ mod tests {
 
     use super::*;
 
-    /// The reason why a control plane is not ready; `None` if it is. Its Node has this status, and its API server gives this answer.
+    /// The reason why a control plane with this Node status is not ready. Its API server gives this answer to a readiness probe. `None` if
+    /// it is ready.
     async fn told(status: Value, answer: (u16, &'static str)) -> Option<String> {
         kops_agent_net::tls::install_provider();
         let server = TestServer::start(move |_| async move { Ok(text(answer.0, answer.1)) }).await;

@@ -34,8 +34,7 @@ const AT_ONCE: usize = 2;
 pub(super) struct Limits {
     /// How long a machine's request waits for a derivation.
     pub(super) waited_for: Duration,
-    /// Timeout of reading the store, and as much again for querying the publishers. It applies even if no machine
-    /// waits.
+    /// Timeout of reading the store, and also of querying the publishers. It also ends a derivation for which no machine waits.
     pub(super) done_within: Duration,
     /// The TTL of a finished derivation, successful or failed.
     pub(super) good_for: Duration,
@@ -46,7 +45,7 @@ pub(super) struct DerivedConfigs {
     config_base: String,
     limits: Limits,
     turns: Arc<Semaphore>,
-    /// The groups by name. Only a verified machine adds its group.
+    /// The groups by group name. Only a verified machine adds its group.
     groups: StdMutex<BTreeMap<String, Arc<Group>>>,
 }
 
@@ -60,7 +59,7 @@ struct Group {
     hashes: Arc<StdMutex<BTreeMap<String, String>>>,
 }
 
-/// The configuration, or why there is none.
+/// The derived configuration, or why the derivation failed.
 type Outcome = Result<String, Refusal>;
 
 impl DerivedConfigs {
@@ -74,7 +73,7 @@ impl DerivedConfigs {
         }
     }
 
-    /// Returns the configuration of a group of workers. It has the same bytes as the output of `kops-agent config derive`.
+    /// Returns the configuration of a group of workers. The text is exactly the output of `kops-agent config derive`.
     pub(super) async fn of_group(&self, name: &str) -> Outcome {
         let group = self.group(name);
         timeout(self.limits.waited_for, self.derived(name, group.clone())).await.unwrap_or_else(|_| {
@@ -87,8 +86,7 @@ impl DerivedConfigs {
         })
     }
 
-    /// Returns the last derivation while it is fresh, else a new one. A new derivation runs to its end even if the
-    /// machine disconnects.
+    /// Returns the last derivation if it is fresh, or else a new derivation. A new derivation is finished even if the machine disconnects.
     async fn derived(&self, name: &str, group: Arc<Group>) -> Outcome {
         let mut last = group.last.clone().lock_owned().await;
         if let Some((at, outcome)) = &*last
@@ -109,7 +107,7 @@ impl DerivedConfigs {
             let problem = outcome.as_ref().err().map_or_else(String::new, |refusal| refusal.message.clone());
             let before = std::mem::replace(&mut *group.problem.lock(), problem.clone());
             if !problem.is_empty() && problem != before {
-                // Log it here: the request may be gone, so its answer may reach no one.
+                // Log the problem here, because the machine may have disconnected and may never receive the answer.
                 log::warn!("no machine of the group {} gets its configuration: {problem}", work.name);
             }
             *last = Some((Instant::now(), outcome.clone()));
@@ -133,8 +131,8 @@ struct Work {
 }
 
 impl Work {
-    /// Derives the configuration. If an error lasts until the store changes, the machine is told the error. Other
-    /// errors may be temporary.
+    /// Derives the configuration. If only a change of the store can fix an error, the machine gets this error. Other errors may be
+    /// temporary.
     async fn outcome(&self) -> Outcome {
         self.derive().await.map_err(|error| match is_of_spec(&error) {
             true => no_node_config(error_text(&error)),
@@ -153,7 +151,7 @@ impl Work {
             ))
             .into());
         }
-        // A file that may not be read may still exist, so a derivation without it could be wrong.
+        // A denied file may exist, so a derivation without it could be wrong.
         if let Some(denied) = files.denied.first() {
             return Err(Failure::new(denied.kind(), denied.to_string()).into());
         }
@@ -173,7 +171,7 @@ impl Work {
         Ok(derivation.derive().whole()?)
     }
 
-    /// Queries the hashes that are not cached. Caches every answer, even if other answers are missing.
+    /// Queries the hashes that are not cached. Caches each received hash, even if other hashes are missing.
     async fn learn_hashes(&self, derivation: &mut Derivation) -> Result<()> {
         let remembered = HashSource::known_and(self.hashes.lock().clone());
         derivation.learn_hashes(KnownHashes::default(), &remembered, None, &self.store).await?;
@@ -193,12 +191,12 @@ impl Work {
     }
 }
 
-/// The error if the store takes longer than `within`.
+/// The error for a store that takes longer than `within`.
 pub(super) fn late(within: Duration) -> anyhow::Error {
     Failure::new(Kind::StoreUnreachable, format!("the store does not answer within {within:.0?}")).into()
 }
 
-/// Refuses a configuration that cannot be built until the store changes.
+/// The refusal of a configuration that cannot be built until the store changes.
 pub(super) fn no_node_config(problem: String) -> Refusal {
     Refusal {
         answer: Answer::BadRequest,
@@ -212,8 +210,8 @@ fn unavailable(group: &str, problem: &str) -> Refusal {
     Refusal::unavailable("NodeConfigUnavailable", problem)
 }
 
-/// Whether an error lasts until the spec or the configuration changes. A hash that no server reports does not count:
-/// servers sometimes withhold hashes that they have.
+/// Whether only a change of the spec or of the configuration can fix an error. A hash that no server reports may be temporary: servers
+/// sometimes withhold hashes that they have.
 fn is_of_spec(error: &anyhow::Error) -> bool {
     kind_of(error).is_configuration()
 }

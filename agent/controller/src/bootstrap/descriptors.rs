@@ -5,10 +5,10 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// File descriptors that are reserved for everything but machines' connections.
+/// The number of file descriptors that are reserved for everything except machines' connections.
 const OTHERS: u64 = 512;
 
-/// Returns how many of the `wanted` connections are possible, after raising the limit of descriptors for them.
+/// Raises the limit of file descriptors for the `wanted` connections. Returns how many of them are possible.
 pub fn connections(wanted: usize) -> usize {
     let needed = wanted as u64 + OTHERS;
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
@@ -27,7 +27,7 @@ pub fn connections(wanted: usize) -> usize {
     possible
 }
 
-/// The number of connections for this many descriptors. If there are very few descriptors, connections get half of them.
+/// The number of connections that this many descriptors allow. Connections get at least half of the descriptors.
 fn connections_of(descriptors: u64, wanted: usize) -> usize {
     let possible = descriptors.saturating_sub(OTHERS).max(descriptors / 2);
     usize::try_from(possible).unwrap_or(usize::MAX).min(wanted)

@@ -28,20 +28,20 @@ use kops_agent_store::{Store, StoreError};
 
 /// The only secret that this server gives to nodes.
 const DOCKER_CONFIG: &str = "dockerconfig";
-/// Timeout of reading a file of the store. A machine waits 15 seconds for its whole answer.
+/// Timeout of reading a file of the store. A machine waits 15 seconds for the answer to its request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The TTL of a cached file. A hundred machines of a group that start together cause one read.
+/// The TTL of a cached file. If a hundred machines of a group start together, they cause one read.
 const FILE_TTL: Duration = Duration::from_secs(5);
 
-/// The limits of a configuration that kOps does not write. A publisher may use the whole timeout of its request, so `done_within`
+/// The limits of deriving a configuration that kOps has not written. A publisher may use the whole timeout of its request, so `done_within`
 /// is longer than that timeout.
 const DERIVED: derived_configs::Limits =
     derived_configs::Limits { waited_for: TIMEOUT, done_within: Duration::from_secs(60), good_for: FILE_TTL };
 
-/// The longest role in a message, in characters. The role is text from the store.
+/// The maximum length of a role in a message, in characters. The store can contain any text as a role.
 const LONGEST_ROLE: usize = 100;
 
-/// The role of a group as `kops edit ig` has saved it. All other fields are ignored, because a newer kOps may have written them.
+/// The role in a group's spec, as `kops edit ig` saves it. Other fields are ignored, because a newer kOps may have written unknown fields.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct SavedGroup {
@@ -68,14 +68,14 @@ pub struct Grants {
     derived: Option<DerivedConfigs>,
     boot_configs: BootConfigs,
     kops_version: Cached<Option<String>>,
-    /// The groups that, when last read, had a role whose machines bootstrap from a server.
+    /// The groups that, when last read, had the role Node or APIServer. Machines of these roles bootstrap from a server.
     worker_groups: StdMutex<BTreeSet<String>>,
     /// The cached files by URL. Each has its own lock, so a slow file delays no request for another file.
     cached_files: StdMutex<BTreeMap<String, Arc<CachedFile>>>,
 }
 
 impl Grants {
-    /// Prepares grants from the cluster's folder and its secrets. `cert_names`: the certificates that may be issued.
+    /// Prepares grants from the cluster's folder and its secrets. `cert_names` are the names of the certificates that may be issued.
     pub fn new(
         store: Arc<Store>,
         config_base: &str,
@@ -98,16 +98,15 @@ impl Grants {
         }
     }
 
-    /// With `kops_writes_none`, derives a configuration from the cluster spec if none is written. kOps writes none for some
-    /// clouds.
+    /// With `kops_writes_none`, derives missing configurations from the cluster spec. kOps writes no configurations for some clouds.
     pub fn deriving_configs(mut self, kops_writes_none: bool) -> Grants {
         self.derived =
             kops_writes_none.then(|| DerivedConfigs::new(self.store.clone(), &self.config_base, DERIVED));
         self
     }
 
-    /// Rejects a machine unless its group has a role whose machines bootstrap from a server: Node or APIServer. A group that had
-    /// such a role when last read is accepted while the store cannot be read.
+    /// Rejects a machine unless its group has the role Node or APIServer. Only machines of these roles bootstrap from a server. While the
+    /// store cannot be read, a group is accepted if it had such a role when last read.
     pub async fn refuse_all_but_workers(&self, instance_group: &str) -> Result<(), Refusal> {
         let is_known = |groups: &BTreeSet<String>| groups.contains(instance_group);
         let roles = match self.roles(instance_group).await {
@@ -133,9 +132,8 @@ impl Grants {
         ))
     }
 
-    /// Returns the role of a group as `kops edit ig` has saved it. If nothing is saved, returns the roles in whose folders kOps
-    /// has written the group's configuration. After a group is recreated with another role, kOps leaves the configuration of the
-    /// first role behind.
+    /// Returns the role of a group as `kops edit ig` has saved it. If no role is saved, returns each role for which kOps has written the
+    /// group's configuration. There may be several: if a group is recreated with another role, kOps does not delete the old configuration.
     async fn roles(&self, instance_group: &str) -> Result<Vec<String>, Refusal> {
         if !is_dns_name(instance_group) {
             return Ok(Vec::new());
@@ -249,7 +247,7 @@ impl Grants {
         String::from_utf8(text.to_vec()).map_err(|_| no_program(format!("{url} is not UTF-8")))
     }
 
-    /// Whether machines of this cluster may prove a request with a constant. False if the version is unknown.
+    /// Whether machines of this cluster may prove a request with a constant. False if the version of kOps is unknown.
     pub async fn takes_constant_proofs(&self) -> bool {
         let version = self.kops_version().await.unwrap_or_default();
         version.is_some_and(|version| has_constant_proofs(&version))
@@ -265,8 +263,8 @@ impl Grants {
         }
     }
 
-    /// Returns the file at a URL, from the cache or the store; `None` if it does not exist. Concurrent requests for a file share
-    /// one read (singleflight).
+    /// Returns the file at a URL, from the cache or the store; `None` if the file does not exist. Concurrent requests for a file share one
+    /// read (singleflight).
     async fn file(&self, url: &str) -> Result<StoredFile, Refusal> {
         let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
         let cached = self.cached_file(url);
@@ -282,7 +280,7 @@ impl Grants {
             .unwrap_or_else(|_| Err(unavailable(format!("the store does not return {url} in time"))))
     }
 
-    /// Clears the cache of files, as if every TTL had ended.
+    /// Clears the cache of files, as after every TTL.
     #[cfg(test)]
     pub(super) fn forget_files(&self) {
         self.cached_files.lock().clear();

@@ -38,14 +38,13 @@ pub struct Keys {
     pub authorities: BTreeMap<String, Authority>,
     /// The id of each authority's key pair.
     pub keypair_ids: BTreeMap<String, String>,
-    /// The authorities that verify client certificates: the authority of nodes (`kubernetes-ca`), and the other trusted
-    /// authorities of its keyset. `None` if `server.signingCAs` does not name the authority of nodes, or if that
-    /// authority cannot be used.
+    /// The authorities that verify client certificates: `kubernetes-ca`, and the other trusted authorities of its keyset. `None` if
+    /// `server.signingCAs` does not name `kubernetes-ca`, or if this authority cannot be used.
     pub clients: Option<Arc<RootCertStore>>,
     server: Arc<CertifiedKey>,
 }
 
-/// The key files, and the keys last read from them.
+/// The key files, and the keys that were last read from the files.
 pub struct Keystore {
     files: Files,
     now: RwLock<(Stamps, Arc<Keys>)>,
@@ -84,7 +83,6 @@ impl Keystore {
         }
     }
 
-    /// Reads the files again if they have changed.
     pub fn refresh(&self) {
         let stamps = Stamps::new(&self.files.all());
         if self.now.read().0 == stamps {
@@ -92,7 +90,7 @@ impl Keystore {
         }
         let read = self.files.read();
         let mut now = self.now.write();
-        // Invalid files are read again only after their next change.
+        // After a failure, the files are only read again if they change.
         now.0 = stamps;
         match read {
             Ok(keys) => {
@@ -128,14 +126,14 @@ impl Files {
         all
     }
 
-    /// The file with the authorities that are trusted besides the signing one. kOps gives its own pods no such file. Each pod has
-    /// the authorities that verify the API server, but these may differ from the authorities of nodes.
+    /// The file with the authorities that are trusted in addition to the signing authority. kOps gives its own pods no such file. A pod of
+    /// kOps has the authorities that verify the API server, but these may differ from the authorities of nodes.
     fn trusted(&self) -> PathBuf {
         self.folder.join(NODE_AUTHORITIES)
     }
 
-    /// Reads the authorities in the file [`Files::trusted`]. If the file cannot be read, returns an empty text. Then
-    /// nodes can still renew certificates of the signing authority.
+    /// Reads the authorities in the file [`Files::trusted`]. If the file cannot be read, returns an empty text, so nodes can only renew
+    /// certificates of the signing authority.
     fn others_trusted(&self) -> String {
         let file = self.trusted();
         match fs::read_to_string(&file) {
@@ -175,7 +173,7 @@ impl Files {
         let vouching = self.signing_cas.iter().find(|name| *name == CLIENT_AUTHORITY);
         let vouching = vouching
             .map(|name| vouching_for_clients(&text(&self.certificate(name))?, &self.others_trusted()));
-        // Without client authorities, machines can still bootstrap.
+        // Without client authorities, nodes cannot renew certificates, but machines can bootstrap.
         let clients = vouching.and_then(|clients| {
             let warned = |error: &_| {
                 log::warn!("nodes cannot renew their certificates at this server: {}", error_text(error))
@@ -203,7 +201,7 @@ impl Files {
     }
 }
 
-/// Translates a path of the configuration to this machine. The configuration has the paths of kops-controller's pod, in
+/// Translates a path in the configuration to a path on this machine. The configuration has the paths in kops-controller's pod, below
 /// `/etc/kubernetes/kops-controller/pki`. On a machine, the files are in `/etc/kubernetes/kops-controller`.
 fn here(path: &str) -> PathBuf {
     let path = PathBuf::from(path);
@@ -222,7 +220,7 @@ fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Collects the authorities (PEM) that may sign client certificates. Skips an invalid one of `others` with a warning.
+/// Collects the authorities (PEM) that may sign client certificates. If one of `others` is invalid, skips it with a warning.
 fn vouching_for_clients(authority: &str, others: &str) -> Result<Arc<RootCertStore>> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(authority.as_bytes());

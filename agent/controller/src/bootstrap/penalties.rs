@@ -10,25 +10,23 @@ use tokio::time::Instant;
 
 use kops_agent_cloud::verify::Origin;
 
-/// How long a penalty lasts: about as long as a machine waits between two tries.
+/// How long a penalty lasts. A machine waits about as long before it retries.
 const PENALTY: Duration = Duration::from_secs(60);
-/// The most origins to remember, at some hundred bytes each.
+/// The maximum number of remembered origins. Each needs some hundred bytes.
 const MOST: usize = 16 * 1024;
 
 #[derive(Default)]
 pub struct Penalties {
     until: BTreeMap<Origin, Instant>,
-    /// The origins with the ends of their penalties, oldest first. After a penalty is renewed or removed, its old entry stays here.
+    /// The origins with the ends of their penalties, oldest first. This list keeps the old entry of a penalty that was renewed or removed.
     by_age: VecDeque<(Instant, Origin)>,
 }
 
 impl Penalties {
-    /// Whether an origin has a penalty.
     pub fn has(&self, origin: Origin, now: Instant) -> bool {
         self.until.get(&origin).is_some_and(|until| *until > now)
     }
 
-    /// Gives an origin a penalty, or extends it.
     pub fn add(&mut self, origin: Origin, now: Instant) {
         while self.by_age.front().is_some_and(|(until, _)| *until <= now || self.by_age.len() >= MOST) {
             let Some((until, oldest)) = self.by_age.pop_front() else { break };
@@ -36,7 +34,7 @@ impl Penalties {
                 self.until.remove(&oldest);
             }
         }
-        // Update an origin at most once a second, so that one address cannot fill this memory.
+        // Extend a penalty at most once a second. Otherwise one address could fill this memory.
         let until = now + PENALTY;
         let known = self.until.get(&origin).copied();
         if known.is_none_or(|known| until.duration_since(known) >= Duration::from_secs(1)) {
@@ -45,7 +43,6 @@ impl Penalties {
         }
     }
 
-    /// Removes an origin's penalty.
     pub fn forgive(&mut self, origin: Origin) {
         self.until.remove(&origin);
     }

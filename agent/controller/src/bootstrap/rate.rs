@@ -14,20 +14,20 @@ use tokio::time::Instant;
 
 use kops_agent_cloud::verify::Origin;
 
-/// How many requests are allowed: a burst, and then one more request per interval.
+/// The allowed rate of requests: a burst, and then one request per interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     pub burst: u32,
-    /// The interval after which one more request is allowed.
+    /// The interval after which one additional request is allowed.
     pub every: Duration,
 }
 
 /// The allowances of a rate limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowances {
-    /// For requests in one node's name from one address.
+    /// For requests in the name of one node from one address.
     pub at_one_address: Allowance,
-    /// For all requests in one node's name from addresses other than its last verified one.
+    /// For all requests in the name of one node from other addresses than the node's last verified address.
     pub elsewhere: Allowance,
     pub of_all: Allowance,
 }
@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Allowance {
-    /// Pays for one more request. Returns the new end of the paid time, or by how much the request is too early.
+    /// Counts one request. Returns the new end of the paid time. If the request is too early, the error is the time to wait.
     fn pay(self, paid_until: Option<Instant>, now: Instant) -> Result<Instant, Duration> {
         let begins = paid_until.map_or(now, |until| until.max(now));
         let too_early = begins.saturating_duration_since(now + self.every * self.burst.saturating_sub(1));
@@ -63,8 +63,8 @@ impl RateLimit {
         RateLimit { allowances, state: Mutex::default() }
     }
 
-    /// Counts one request in the name of a node. A rejected request is not counted, so it costs other nodes nothing.
-    /// The error is the time to wait.
+    /// Counts one request in the name of a node. A rejected request is not counted, so it costs other nodes nothing. The error is the time
+    /// until the next request is allowed.
     pub fn take(&self, node: &str, origin: Origin, now: Instant) -> Result<(), Duration> {
         let Allowances { at_one_address, elsewhere, of_all } = self.allowances;
         let mut state = self.state.lock();
@@ -75,8 +75,8 @@ impl RateLimit {
             false => Some(elsewhere.pay(state.elsewhere.get(node).copied(), now)?),
         };
         let paid_by_all = of_all.pay(state.all_paid_until, now)?;
-        // Removing expired entries bounds the memory: `of_all` limits the requests that add entries before the oldest
-        // entry expires.
+        // Remove expired entries, which bounds the memory: `of_all` limits how many entries requests can add before the oldest entry
+        // expires.
         state.at_one_address.retain(|_, until| *until > now);
         state.elsewhere.retain(|_, until| *until > now);
         state.at_one_address.insert(here, paid_here);
@@ -87,8 +87,7 @@ impl RateLimit {
         Ok(())
     }
 
-    /// Notes that the cloud verified the node at this origin. There are at most as many entries as Nodes whose instances the
-    /// cloud confirms.
+    /// Notes that the cloud verified the node at this origin. The map has at most one entry per Node whose instance the cloud confirms.
     pub fn verified(&self, node: &str, origin: Origin) {
         self.state.lock().verified.insert(node.to_owned(), origin);
     }

@@ -15,11 +15,11 @@ use kops_agent_process::output::error_text;
 
 /// Timeout of reading a Node from the API server.
 pub const NODE_WITHIN: Duration = Duration::from_secs(4);
-/// The allowance of a node at one address. A node asks for its configuration and certificates at each converge or
-/// verify run: once an hour, and at every boot.
+/// The allowance of a node at one address. A node asks for its configuration and certificates at each converge or verify run. Such a run
+/// starts once an hour and at every boot.
 const OF_ONE: Allowance = Allowance { burst: 12, every: Duration::from_secs(5 * 60) };
-/// The allowance of a node at all other addresses together: three times `OF_ONE`. Someone who uses one stolen
-/// certificate from many addresses must not use up the allowance of all nodes.
+/// The allowance of a node at all other addresses together: three times `OF_ONE`. A thief with one stolen certificate and many addresses
+/// cannot use up the allowance of all nodes.
 const ELSEWHERE: Allowance = Allowance { burst: 36, every: Duration::from_secs(100) };
 /// The allowance of all nodes. Five thousand nodes that verify themselves once an hour send three requests a second.
 const OF_ALL: Allowance = Allowance { burst: 256, every: Duration::from_millis(125) };
@@ -29,7 +29,7 @@ const ALLOWANCES: Allowances = Allowances { at_one_address: OF_ONE, elsewhere: E
 /// Identifies nodes by their client certificates, and limits their rate.
 pub struct Renewal {
     rate: RateLimit,
-    /// The reason of a refusal for exceeding the rate limit.
+    /// The reason in the refusal of a node that exceeds the rate limit.
     too_often: &'static str,
 }
 
@@ -40,7 +40,6 @@ impl Default for Renewal {
 }
 
 impl Renewal {
-    /// Creates a rate limit. `too_often` is the reason of its refusals.
     pub fn limited(allowances: Allowances, too_often: &'static str) -> Renewal {
         Renewal { rate: RateLimit::new(allowances), too_often }
     }
@@ -74,12 +73,12 @@ impl Renewal {
     }
 }
 
-/// Rejects a machine whose certificate names another node than the cloud does.
+/// Rejects a machine if its certificate names another node than the cloud does.
 pub fn refuse_holders_of_others(holder: &Holder, verified: &str) -> Result<(), Refusal> {
     holder.is_verified_as(verified).map_err(|refusal| refused(&refusal))
 }
 
-/// Rejects a machine whose Node is gone, or belongs to another machine now.
+/// Rejects a machine if its Node does not exist, or now belongs to another machine.
 pub async fn refuse_replaced(verified: &VerifiedNode, nodes: &Nodes) -> Result<(), Refusal> {
     let name = &verified.node_name;
     let unavailable = |problem: String| {

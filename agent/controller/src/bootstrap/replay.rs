@@ -20,16 +20,16 @@ use tokio::time::Instant;
 
 use kops_agent_cloud::verify::{Answer, LONGEST_TOKEN_LIFE, Refusal};
 
-/// How long a token is remembered after its acceptance: longer than any token is valid.
+/// How long an accepted token is remembered. The time is longer than any token is valid.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
 const _: () = assert!(REMEMBERED_FOR.as_secs() > LONGEST_TOKEN_LIFE.as_secs());
-/// The maximum number of remembered tokens. Some thousand nodes that start together need some ten thousand.
+/// The maximum number of remembered tokens. Some thousand nodes that start together need some ten thousand tokens.
 const MOST: usize = 64 * 1024;
-/// The maximum number of remembered tokens of one machine. A run of upstream's nodeup needs two, and nodeup retries a run that
-/// fails afterwards.
+/// The maximum number of remembered tokens of one machine. One run of upstream's nodeup needs two tokens. If the run then fails, nodeup
+/// retries with two more tokens.
 const MOST_OF_ONE: usize = 256;
 
-/// The reason for rejecting a token that was made before this server started. The machine is honest: its next token is accepted.
+/// The reason for rejecting a token that was made before this server started. The machine may be honest, and its next token is accepted.
 pub const TOKEN_OLDER_THAN_SERVER: &str = "TokenOlderThanServer";
 
 /// The accepted tokens.
@@ -40,23 +40,23 @@ pub struct Taken {
 
 /// The parts of a token that replay protection needs.
 pub struct Token {
-    /// A value that differs for every token.
+    /// A value that is unique to the token.
     pub fingerprint: Vec<u8>,
-    /// The minimum age by this machine's clock; `None` if the token has no time.
+    /// The minimum age of the token, by this machine's clock. `None` if the token contains no time.
     pub age: Option<Duration>,
 }
 
 #[derive(Default)]
 struct State {
     under_way: BTreeSet<Vec<u8>>,
-    /// Tokens for which a machine was given something.
+    /// Tokens that this server has answered with certificates or a configuration.
     used: BTreeSet<Vec<u8>>,
     /// The used tokens, each with its expiry and its node, oldest first.
     by_age: VecDeque<(Instant, Vec<u8>, String)>,
     of_node: BTreeMap<String, usize>,
 }
 
-/// A token whose request is in flight. If this is dropped before `used_by`, the token may be shown again.
+/// A token whose request is in flight. If this value is dropped before `used_by`, the token may be used again.
 pub struct UnderWay<'a> {
     taken: &'a Taken,
     fingerprint: Vec<u8>,
@@ -64,20 +64,18 @@ pub struct UnderWay<'a> {
 }
 
 impl Taken {
-    /// Starts without tokens. Tokens accepted before `since` are unknown.
     pub fn since(since: Instant) -> Taken {
         Taken { since, state: Mutex::default() }
     }
 
-    /// Accepts a token for one request. Rejects a token that was accepted before, or that is older than this server.
+    /// Accepts a token for one request. Rejects a token that was already used, or that is older than this server.
     pub fn take(&self, token: Token, now: Instant) -> Result<UnderWay<'_>, Refusal> {
         let Token { fingerprint, age } = token;
-        // Someone may have set the wall clock since this server started. This duration does not depend on the wall
-        // clock.
+        // Use a monotonic duration, because someone may have set the wall clock since this server started.
         let here_for = now.saturating_duration_since(self.since);
         if age.is_some_and(|age| age > here_for) {
             let problem = format!(
-                "its token is older than this server, which started {} seconds ago, so the token may have \
+                "the token is older than this server, which started {} seconds ago, so the token may have \
                  been used before. The server accepts a new token if the machine's clock is right",
                 here_for.as_secs()
             );
@@ -86,7 +84,7 @@ impl Taken {
         let mut state = self.state.lock();
         state.forget_old(now);
         if state.used.contains(&fingerprint) || !state.under_way.insert(fingerprint.clone()) {
-            let problem = "its token has been used before: it may be stolen";
+            let problem = "the token has been used before, so it may be stolen";
             return Err(Refusal::not_verified("TokenReplayed", problem));
         }
         Ok(UnderWay { taken: self, fingerprint, since: now })
@@ -107,8 +105,8 @@ impl State {
 }
 
 impl UnderWay<'_> {
-    /// Remembers the token, because the machine is given something for it. Fails if the memory is full. A later try
-    /// finds room.
+    /// Marks the token as used, because the server grants its request. Fails if the memory of tokens is full. After some tokens expire, a
+    /// retry succeeds.
     pub fn used_by(self, node: &str) -> Result<(), Refusal> {
         let mut state = self.taken.state.lock();
         let of_node = state.of_node.get(node).copied().unwrap_or(0);
@@ -181,7 +179,7 @@ mod tests {
         let after = |seconds| began + Duration::from_secs(seconds);
         let refusal = taken.take(of_age(61), after(60)).err().unwrap();
         assert_eq!((refusal.answer, refusal.reason), (Answer::NotVerified, "TokenOlderThanServer"));
-        // A clock that is a minute behind makes tokens that are a minute old.
+        // If the machine's clock is a minute behind, a new token looks a minute old.
         assert!(taken.take(of_age(60), after(59)).is_err());
         assert!(taken.take(of_age(60), after(60)).is_ok());
         assert!(taken.take(of_age(0), after(0)).is_ok());

@@ -38,7 +38,6 @@ use super::threads::Handshakes;
 use kops_agent_cloud::verify::{Answer, Refusal};
 use kops_agent_net::tls::chains::Clients;
 
-/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The maximum number of connections at the same time.
@@ -49,12 +48,12 @@ pub struct Limits {
     pub answer_within: Duration,
     /// The timeout of a whole connection, including sending the answer.
     pub connection_within: Duration,
-    /// The deadline of open connections while the server drains.
+    /// How long open connections may continue after the server is told to stop.
     pub drain_within: Duration,
 }
 
 impl Default for Limits {
-    /// A machine waits 15 seconds for its answer, so `answer_within` is shorter.
+    /// A machine waits 15 seconds for the answer to its request, so `answer_within` is shorter.
     fn default() -> Limits {
         Limits {
             connections: 2048,
@@ -67,14 +66,14 @@ impl Default for Limits {
     }
 }
 
-/// Connections that the kernel queues before this process accepts them. If the queue is full, a new connection waits some
-/// seconds. 4096 is the kernel's default maximum (`net.core.somaxconn`).
+/// The maximum number of connections that the kernel queues before this process accepts them. If the queue is full, a new connection is
+/// delayed by seconds. 4096 is the kernel's default maximum (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
-/// The longest header, in bytes: tokens have some KiB.
+/// The maximum size of a header, in bytes. A token in it has some KiB.
 const LONGEST_HEADER: usize = 16 * 1024;
-/// The longest body, in bytes: five public keys have some 4 KiB. Every open connection may hold almost this much.
+/// The maximum size of a body, in bytes. Five public keys in it need some 4 KiB. Each open connection may use almost this much memory.
 const LONGEST_BODY: usize = 32 * 1024;
-/// The longest text that tells a node why it gets no slot, in characters.
+/// The maximum length of the problem that a node without a slot is told, in characters.
 const LONGEST_TROUBLE: usize = 400;
 
 pub struct Server {
@@ -102,7 +101,7 @@ impl Server {
             .context("setting up TLS for machines that bootstrap")?
             .with_client_cert_verifier(clients)
             .with_cert_resolver(keystore);
-        // Without session resumption, TLS checks the client certificate on every connection.
+        // Disable session resumption, so that TLS checks the client certificate on every connection.
         tls.session_storage = Arc::new(NoServerSessionStorage {});
         tls.send_tls13_tickets = 0;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -129,7 +128,8 @@ impl Server {
                 Some(_) = open.join_next(), if !open.is_empty() => {}
                 accepted = self.listener.accept() => match accepted {
                     Ok((socket, remote)) => self.accept(socket, remote, &mut open),
-                    // `accept` fails if no file descriptors are left, for example. Another connection may free one.
+                    // `accept` fails, for example, if there are no free file descriptors. The end of another connection may free a
+                    // descriptor.
                     Err(_) => sleep(Duration::from_millis(50)).await,
                 },
             }
@@ -145,13 +145,13 @@ impl Server {
         let origin = self.bootstrap.machines.origin(remote.ip());
         let peers = self.bootstrap.load_balancing.peers_at(remote.ip());
         let Some((slot, ended)) = self.connections.open(origin, peers, Instant::now()) else { return };
-        // Send data without delay. A failure does no harm.
+        // Send small packets without delay. If setting the option fails, answers are only slower.
         let _ = socket.set_nodelay(true);
         let (acceptor, handshakes) = (self.acceptor.clone(), self.handshakes.clone());
         let (bootstrap, limits) = (self.bootstrap.clone(), self.limits);
         open.spawn(async move {
             let connection = async {
-                // A peer that completes no TLS handshake in time is disconnected.
+                // If a peer does not complete the TLS handshake in time, it is disconnected.
                 let accepted = timeout(limits.timeout, handshakes.run(acceptor.accept(socket))).await;
                 match accepted {
                     Ok(Ok(stream)) => connection(stream, remote, &bootstrap, &limits, &slot).await,
@@ -161,21 +161,21 @@ impl Server {
             };
             tokio::select! {
                 _ = timeout(limits.connection_within, connection) => slot.remember(Instant::now()),
-                // The connection limit ends this connection in favour of a new one.
+                // The connection limit ends this connection to make room for a new one.
                 _ = ended => {}
             }
         });
     }
 }
 
-/// A bound address. It refuses connections until `listen` is called.
+/// A bound address. The kernel refuses connections until `listen` is called.
 pub struct Bound {
     socket: TcpSocket,
     address: String,
 }
 
 impl Bound {
-    /// Starts to accept connections. Fails if another program has begun to listen at this address.
+    /// Starts to accept connections. Fails if another program already listens at this address.
     pub fn listen(self) -> Result<TcpListener> {
         let Bound { socket, address } = self;
         socket.listen(BACKLOG).with_context(|| listening(&address))
@@ -204,7 +204,7 @@ async fn bound_to(address: &str) -> Result<TcpSocket> {
     let no_address = || Failure::new(failure::Kind::ControlPlaneSettings, "it is not an address with a port");
     let address = lookup_host(address).await?.next().ok_or_else(no_address)?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A restarted process can bind its port although old connections linger.
+    // Allow a restarted process to bind the port while connections of the old process linger.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
@@ -231,8 +231,7 @@ async fn connection(
         .await;
 }
 
-/// Logs a client certificate that TLS rejects. A client that shows a certificate wants to renew, so this counts as a renewal
-/// request.
+/// Logs a client certificate that TLS rejects. Only clients that want to renew present a certificate, so this counts as a renewal request.
 fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &Bootstrap) {
     let Some(TlsError::InvalidCertificate(problem)) =
         error.get_ref().and_then(|cause| cause.downcast_ref::<TlsError>())
@@ -247,7 +246,7 @@ fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &B
     let _ = Record::new(Kind::Renewal, remote, &bootstrap.metrics).finish(Err::<(), _>(refusal));
 }
 
-/// The effect of a refusal on the connection's origin.
+/// The effect of a refusal on the origin of the connection.
 fn outcome(refusal: &Refusal) -> Outcome {
     match refusal.answer {
         Answer::AlreadyRegistered | Answer::Unavailable | Answer::Busy => Outcome::InVain,
@@ -280,7 +279,7 @@ async fn answer(
         return response;
     }
     if allowed == Method::GET {
-        // A probe is no reason to trust the peer.
+        // A probe proves nothing about the peer.
         slot.comes_to(Outcome::InVain);
         return text(StatusCode::OK, "ok");
     }
@@ -302,7 +301,7 @@ async fn answer(
 #[derive(Clone, Copy)]
 enum Requested<'a> {
     Certificates(Endpoint<'a>),
-    /// A slot. The client certificate (DER), if the client showed one, names the node.
+    /// A slot. The value is the client certificate (DER), if the client presented one. It names the node.
     Slot(Option<&'a [u8]>),
 }
 
@@ -350,8 +349,8 @@ async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Answers a refusal as upstream does; details are in this server's log only. There are two exceptions. A node that showed its
-/// certificate gets the reason, in a word. A node that waits for a slot gets the problem, so that its operator can fix it.
+/// Answers a refusal as upstream does, with the details only in this server's log. There are two exceptions. A node that presented its
+/// certificate gets the reason as one word. A node that waits for a slot gets the problem, so that its operator can fix it.
 fn refused(refusal: Refusal, requested: Requested<'_>) -> Response<String> {
     match refusal.answer {
         Answer::NotVerified if !matches!(requested, Requested::Certificates(Endpoint::Bootstrap)) => {

@@ -34,36 +34,37 @@ use kops_agent_process::output::{error_text, one_line};
 
 /// Timeout of a request to the API server.
 const API_WITHIN: Duration = Duration::from_secs(4);
-/// A Lease that was not read for this long counts as newly seen. It may have been renewed meanwhile, or its holder may have had no
-/// API server to renew it.
+/// If a Lease was not read for this long, its expiry is counted anew. Someone may have renewed it in the meantime, or the holder could not
+/// renew it because the API server was down.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(120);
-/// The most decisions for one request. A decision is repeated if another server wrote the Lease first.
+/// The maximum number of decisions for one request. If another server wrote the Lease first, the decision is repeated.
 const TRIES: u32 = 3;
-/// A run asks when it starts, every 30 seconds while it has a slot, and more often while it waits for one.
+/// The rate limit of a node. A run sends a slot request when it starts, every 30 seconds while it has a slot, and more often while it waits
+/// for a slot.
 const ALLOWANCES: Allowances = Allowances {
     at_one_address: Allowance { burst: 30, every: Duration::from_secs(5) },
     elsewhere: Allowance { burst: 60, every: Duration::from_secs(3) },
     of_all: Allowance { burst: 512, every: Duration::from_millis(20) },
 };
 
-/// The reason if the API server rejects a request.
+/// The reason of a refusal if the API server rejects a request.
 const FORBIDDEN: &str = "SlotsForbidden";
-/// The reason if this process has no rights to the Leases at all.
+/// The reason if this process has no rights for Leases at all.
 const NOT_SET_UP: &str = "SlotsNotSetUp";
-/// Maximum length of the API server's message in an answer to a node, in characters.
+/// The maximum length of the API server's message in an answer to a node, in characters.
 const LONGEST_TOLD: usize = 400;
-/// The annotation that names the last Node with the slot.
+/// The annotation with the name of the last Node that held the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with the seconds for which that Node had a slot just before it got this one.
+/// The annotation with the time for which the last Node held another slot directly before this slot, in seconds.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {
     nodes: Nodes,
     api_servers: ApiServers,
     leases: Api<Lease>,
-    /// Identifies the nodes that ask, and limits their rate.
+    /// Identifies the nodes that request slots, and limits their rate.
     askers: Renewal,
-    /// The Leases that were read lately, by name.
+    /// The recently read Leases, by name.
     looked_at: Mutex<BTreeMap<String, LookedAt>>,
 }
 
@@ -147,8 +148,8 @@ impl Slots {
         })
     }
 
-    /// Returns the other control planes that are not Ready, or whose API servers are not ready. The Leases were read before this, and a
-    /// Lease is written only if it is unchanged. So no other control plane had a slot in between.
+    /// Returns the other control planes that are not Ready, or whose API servers are not ready. The caller has read the Leases before, and
+    /// writes a Lease only if it is unchanged. So no other control plane gets a slot between this check and the write.
     async fn not_ready_beside(&self, node: &str) -> Result<Vec<NotReady>, Refusal> {
         let listed = beside(&self.nodes, node);
         let others = in_time("listing the Nodes of control planes", FORBIDDEN, listed).await??;
@@ -159,8 +160,8 @@ impl Slots {
         let selected = ListParams::default().labels(&format!("{GROUP_LABEL}={group}"));
         let ask = |page: ListParams| async move { self.leases.list(&page).await };
         let leases = list_pages::all(selected, ask, |lease| lease);
-        // Without the right to list Leases there is no right to write them, so slots are not set up. A rejected write can have other
-        // reasons.
+        // Without the right to list Leases, this process also has no right to write them, so slots are not set up. A rejected write may
+        // have other causes.
         in_time(&format!("listing the Leases of {NAMESPACE}"), NOT_SET_UP, leases).await?
     }
 
@@ -179,7 +180,8 @@ impl Slots {
         leases.iter().filter_map(of_lease).collect()
     }
 
-    /// Releases the slot `taken` if the node got another slot by a concurrent request. Returns whether the node has another slot.
+    /// A concurrent request of the node may have got another slot. In this case, releases the slot `taken`. Returns whether the node has
+    /// another slot.
     async fn gives_way(&self, node: &str, group: &str, taken: u32) -> Result<bool, Refusal> {
         let leases = self.list(group).await?;
         let slots = self.slots(&leases, group, Instant::now());
@@ -192,7 +194,7 @@ impl Slots {
         }
     }
 
-    /// Writes a Lease if it is unchanged since it was read. Returns whether it was written.
+    /// Writes a Lease if nobody has changed it since it was read. Returns whether the Lease was written.
     async fn write(&self, lease: Lease) -> Result<bool, Refusal> {
         let name = lease.metadata.name.clone().unwrap_or_default();
         let parameters = PostParams::default();
@@ -204,7 +206,7 @@ impl Slots {
             };
             match written {
                 Ok(_) => Ok(true),
-                // Another server was faster, or someone deleted the Lease to free it.
+                // Another server wrote the Lease first, or someone deleted the Lease to free the slot.
                 Err(Error::Api(status)) if status.code == 409 => Ok(false),
                 Err(Error::Api(status)) if status.code == 404 && has_been_read => Ok(false),
                 Err(error) => Err(error),
@@ -254,8 +256,8 @@ impl Slots {
     }
 }
 
-/// Counts the answer and logs it. An acquired or released slot is logged at info level, and missing rights as a warning. Other
-/// answers are logged at debug level.
+/// Counts the answer and logs it. An acquired or released slot is logged at info level, and missing rights as a warning. All other results
+/// are logged at debug level.
 fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
     record.node.instance_group.clone_from(&answer.group);
     let is_told = match action {
@@ -283,7 +285,7 @@ fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
     record.counted(reason, is_granted);
 }
 
-/// Waits for the API server's answer, until the timeout. The reason `if_refused` is for status 403 and 404.
+/// Waits for the API server's answer, until the timeout. For the status codes 403 and 404, the reason of the refusal is `if_refused`.
 async fn in_time<T>(
     doing: &str,
     if_refused: &'static str,
@@ -437,7 +439,7 @@ mod tests {
             assert!(!expired("2", seconds), "{seconds}");
         }
         assert!(expired("2", 602));
-        // Nothing read the Lease while the API server was away, and its holder could not renew it.
+        // The API server was down: nobody read the Lease, and its holder could not renew it.
         assert!(!expired("2", 1000));
         assert!(!expired("2", 1100));
     }

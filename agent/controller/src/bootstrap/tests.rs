@@ -86,7 +86,7 @@ async fn text_of(answer: reqwest::Response) -> String {
     String::from_utf8(body).unwrap()
 }
 
-/// Waits until `holds` returns true. The server's threads may reach that state a moment after the peer has its answer.
+/// Waits until `holds` returns true. The server may reach the expected state a moment after the peer has received the answer.
 async fn eventually(holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
@@ -102,20 +102,18 @@ const REGION: &str = "us-test-1";
 const ROLE: &str = "nodes.c.example.com";
 const ID: &str = "i-0123456789abcdef0";
 const NODEUP_CONFIG: &str = "Networking: {}\n";
-/// Timeout of a machine's request: longer than a busy test machine needs for a hundred concurrent requests.
+/// Timeout of a machine's request. A busy test machine may need long for a hundred concurrent requests.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 
 fn new_authority(name: &str) -> Authority {
     Authority::new(name).unwrap()
 }
 
-/// Writes the authority's key pair to the files that kops-controller reads.
 fn write_authority(authority: &Authority, folder: &Path, name: &str) {
     fs::write(folder.join(format!("{name}.crt")), &authority.pem).unwrap();
     fs::write(folder.join(format!("{name}.key")), &authority.key).unwrap();
 }
 
-/// Writes a new serving certificate, and returns it.
 fn write_server(authority: &Authority, folder: &Path) -> String {
     let pair = authority.issue(&CertificateParams::new([NAME.to_owned()]).unwrap()).unwrap();
     fs::write(folder.join("kops-controller.key"), pair.private_key).unwrap();
@@ -136,9 +134,9 @@ struct World {
     scaleway: Scaleway,
     gce: Gce,
     azure: Azure,
-    /// The machines that were enrolled.
+    /// The enrolled machines.
     hosts: Arc<KnownHosts>,
-    /// The Nodes that are Ready.
+    /// The names of the Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
     /// Whether the Nodes have the label of the group `nodes`.
     are_labelled: Arc<AtomicBool>,
@@ -160,7 +158,7 @@ impl World {
         World::with(server::Limits::default(), admission::Limits::default()).await
     }
 
-    /// A server that has run for [`REMEMBERED_FOR`], so that it accepts all tokens of [`World::v1`].
+    /// A server that has run for [`REMEMBERED_FOR`], so it accepts all tokens of [`World::v1`].
     async fn with(limits: server::Limits, admission: admission::Limits) -> World {
         World::since(Instant::now().checked_sub(REMEMBERED_FOR).unwrap(), limits, admission).await
     }
@@ -169,7 +167,7 @@ impl World {
         World::begun(began, limits, admission, false).await
     }
 
-    /// A server that takes every peer for a load balancer, except the addresses of Hetzner servers.
+    /// A server that takes each peer for a load balancer, unless the peer has the address of a Hetzner server.
     async fn behind_a_load_balancer() -> World {
         let began = Instant::now().checked_sub(REMEMBERED_FOR).unwrap();
         World::begun(began, server::Limits::default(), admission::Limits::default(), true).await
@@ -350,7 +348,7 @@ impl World {
         self.folder.path().join("pki")
     }
 
-    /// Replaces the signing authority, and the server's certificate with one of the new authority.
+    /// Replaces the signing authority. The new authority also issues a new certificate of the server.
     fn promote(&mut self, authority: Authority) {
         write_authority(&authority, &self.pki(), "kubernetes-ca");
         write_server(&authority, &self.pki());
@@ -358,7 +356,7 @@ impl World {
         self.authority = authority;
     }
 
-    /// A running instance of the cluster, with the role of nodes.
+    /// A running instance of the cluster, with the IAM role of nodes.
     fn machine(&self, id: &str) -> Principal {
         self.ec2.put(id, Instance::of_group(CLUSTER, "nodes"));
         let machine = Principal::instance(ROLE, id);
@@ -366,13 +364,13 @@ impl World {
         machine
     }
 
-    /// Returns a unique token. A token depends on its second, so each token has a different second.
+    /// Returns a unique token. Two tokens of one second would be equal, so each token gets a different second.
     fn v1(&self, machine: &Principal, body: &[u8]) -> String {
         let earlier = self.tokens.fetch_add(1, Ordering::Relaxed) % 500;
         machine.token_v1(&self.sts.host(), REGION, body, self.began - earlier)
     }
 
-    /// A client that trusts the cluster's authority, at an address of the loopback interface.
+    /// A client that trusts the cluster's authority. Its requests come from this loopback address.
     fn client(&self, from: Ipv4Addr) -> Client {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.authority.pem.as_bytes()).unwrap()).unwrap();
@@ -392,12 +390,12 @@ impl World {
         format!("https://{NAME}:{}/bootstrap", self.address.port())
     }
 
-    /// The boot config of a node of this cloud, with this server.
+    /// The boot config of a node of this cloud. It names this server.
     fn boot_config(&self, cloud: &str) -> BootConfig {
         self.boot_config_of(cloud, &[format!("https://{}/", self.address)])
     }
 
-    /// The boot config of a node of this cloud, with these servers.
+    /// The boot config of a node of this cloud. It names these servers.
     fn boot_config_of(&self, cloud: &str, servers: &[String]) -> BootConfig {
         serde_json::from_value(json!({
             "CloudProvider": cloud, "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
@@ -406,7 +404,7 @@ impl World {
         .unwrap()
     }
 
-    /// Sends one request. Returns the status and the text.
+    /// Sends one request. Returns the status and the text of the answer.
     async fn ask(&self, token: &str, body: Vec<u8>) -> (u16, String) {
         let request = self.client(Ipv4Addr::LOCALHOST).post(self.url()).header("Authorization", token);
         let answer = request.body(body).send().await.unwrap();
@@ -420,10 +418,10 @@ impl World {
     }
 }
 
-/// The creation time and the last heartbeat of each Node.
+/// The creation time of each Node, which is also its last heartbeat.
 const HEARTBEAT: &str = "2026-02-01T10:00:00Z";
 
-/// A stand-in of the API server that serves Nodes.
+/// A fake API server that serves Nodes.
 async fn api_server(
     is_down: Arc<AtomicBool>,
     are_labelled: Arc<AtomicBool>,
@@ -479,7 +477,6 @@ fn rustls_pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// Requests a kubelet's certificates with kops-agent's client.
 async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, String>, BootstrapError> {
     let key = KeyPair::generate().unwrap();
     let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));

@@ -32,7 +32,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // `drop` runs on a thread of another runtime. If it waited for these threads, it would block that thread.
+        // `drop` runs on a thread of another runtime. Waiting for the threads here would block that thread.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -59,8 +59,8 @@ impl Handshakes {
         Handshakes { turns: Semaphore::new(most) }
     }
 
-    /// Runs a handshake. Each step waits for a turn, and gives the turn back. So a peer that is silent between two steps delays no
-    /// other peer.
+    /// Runs a handshake. Each step of the handshake waits for a turn and ends the turn. So a peer that is silent between two steps delays
+    /// no other peer.
     pub async fn run<F: Future>(&self, handshake: F) -> F::Output {
         let mut handshake = pin!(handshake);
         let mut turn = None;

@@ -27,7 +27,7 @@ fn what_each_kops_release_writes_is_read_whole() {
         for (cloud, text) in release.kops_controller_configurations() {
             fs::write(&conf, format!("{text}\n")).unwrap();
             let options = options(&conf).unwrap();
-            // kOps writes `pki: {}`, which has no fields. Parsing must not drop it.
+            // kOps writes `pki: {}`, a value without fields. Parsing must keep it.
             let written: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(serde_json::to_value(&options).unwrap(), written, "{}: {text}", release.name);
             assert_eq!(options.cloud.id(), cloud);
@@ -69,12 +69,12 @@ async fn a_configuration_that_cannot_be_used_ends_no_running_controller() {
         fs::write(file, bad).unwrap();
         assert_eq!(files.changed(every).await, *file);
         assert!(can_be_used(&given).is_err(), "{bad}");
-        // The controller keeps running, and notices when the file is fixed.
+        // The controller keeps running until the file is valid.
         fs::write(file, format!("{bad} ")).unwrap();
         let ended = changed_for_good(&mut files, &given, every);
         tokio::pin!(ended);
         let mended = async {
-            // Wait until the files have been checked at least once more.
+            // Wait for at least one more check of the files.
             tokio::time::sleep(20 * every).await;
             fs::write(file, &before).unwrap();
         };

@@ -34,7 +34,7 @@ pub async fn groups_of_nodes(client: Client) -> Result<BTreeSet<String>, ApiErro
 }
 
 /// The names of all Nodes of a cluster, each with its instance group. The group is empty if the Node has no label of a group. Reads only
-/// metadata, as old as the API server's cache.
+/// metadata, which may be as stale as the API server's cache.
 pub async fn names_and_groups(client: Client) -> Result<Vec<(String, String)>, ApiError> {
     let nodes: &Api<Node> = &Api::all(client);
     let ask = |page| async move { answer(nodes.list_metadata(&page)).await };
@@ -45,7 +45,6 @@ pub async fn names_and_groups(client: Client) -> Result<Vec<(String, String)>, A
     list_pages::all(ListParams::default().match_any(), ask, named).await
 }
 
-/// Extracts the fields that fleet commands need.
 pub fn seen(node: NodeObject) -> SeenNode {
     let status = node.status.unwrap_or_default();
     let condition = |condition: &Condition| SeenCondition {
@@ -141,7 +140,7 @@ mod tests {
         assert!(watched.apply(Event::InitDone) && watched.is_complete);
         assert!(!watched.apply(Event::Apply(node("a", "2"))), "nothing that is shown has changed");
         assert!(watched.apply(Event::Apply(node("b", "3"))));
-        // If a watch is lost, the watcher lists the Nodes again. A Node that this list lacks is removed.
+        // If a watch is lost, the watcher lists the Nodes again. A Node that is missing from this list is removed.
         for event in [Event::Init, Event::InitApply(node("b", "3")), Event::InitDone] {
             watched.apply(event);
         }

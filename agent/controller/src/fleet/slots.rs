@@ -21,7 +21,7 @@ pub async fn held(client: Client) -> Result<Vec<String>, ApiError> {
     Ok(listed.into_iter().flatten().collect())
 }
 
-/// The line about a Lease; `None` if no node holds it.
+/// The output line for a Lease; `None` if no node holds the Lease.
 fn line(lease: &Lease) -> Option<String> {
     let node = Some(holder(lease)).filter(|holder| !holder.is_empty())?;
     let spec = lease.spec.as_ref()?;

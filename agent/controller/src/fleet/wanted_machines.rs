@@ -25,9 +25,9 @@ use kops_agent_store::Store;
 
 use crate::groups::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, group_of};
 
-/// The pause between two lists of the specs.
+/// The pause between two reads of the specs.
 const PAUSE: Duration = Duration::from_secs(60);
-/// How often unchanged specs are published again. Readers ignore specs that no controller has read for hours.
+/// The interval at which unchanged specs are published again. Readers ignore a publication that is hours old.
 const PUBLISHED_AT_LEAST_EVERY: Duration = Duration::from_secs(30 * 60);
 
 /// Publishes the machines that the instance groups want.
@@ -38,7 +38,7 @@ pub(crate) struct Publisher {
     leadership: Leadership,
 }
 
-/// The specs that were last published: the version of each file, and when.
+/// What was last published: the version of each file, and the time of the publication.
 type Published = (BTreeMap<String, String>, Instant);
 
 impl Publisher {
@@ -53,7 +53,7 @@ impl Publisher {
         Publisher { api: Api::namespaced(client, NAMESPACE), store, config_base, leadership }
     }
 
-    /// Publishes the specs after each change, forever. After a failure, tries again. Logs each problem once.
+    /// Publishes the specs after each change, forever. Retries after a failure. Logs each problem once.
     pub(crate) async fn run(&self) -> Infallible {
         let (mut published, mut said) = (None, String::new());
         loop {
@@ -70,7 +70,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes the specs if one has changed, or if the last publication is older than [`PUBLISHED_AT_LEAST_EVERY`].
+    /// Publishes the specs if a spec has changed, or if the last publication is older than [`PUBLISHED_AT_LEAST_EVERY`].
     async fn step(&self, published: &mut Option<Published>) -> Result<(), String> {
         let versions = self.store.versions(&self.config_base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await;
         let versions = versions.map_err(|error| error_text(&error.into()))?;
@@ -84,11 +84,11 @@ impl Publisher {
             let Some(name) = group_of(file) else { continue };
             match self.group(file).await {
                 Ok(wanted) => drop(groups.insert(name.to_owned(), wanted)),
-                // A group whose spec cannot be read is not compared; all others are.
+                // If a group's spec cannot be read, only this group is not compared.
                 Err(problem) => unreadable = Some(problem),
             }
         }
-        // Another process may lead by now.
+        // Another process may lead now.
         if self.leadership.remaining().is_some() {
             self.publish(groups).await?;
             *published = unreadable.is_none().then(|| (versions, Instant::now()));
@@ -118,7 +118,7 @@ impl Publisher {
     }
 }
 
-/// The published machines. Fails if no controller has published them lately.
+/// Reads the published machines. Fails if no controller has published them recently.
 pub async fn read(client: Client, now: OffsetDateTime) -> Result<WantedMachines, Failure> {
     let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
     let found: Result<Option<ConfigMap>, ApiError> = answer(api.get_opt(WANTED_MACHINES)).await;

@@ -9,18 +9,18 @@ pub type Labels = BTreeMap<String, String>;
 
 /// The folder of the node configurations that kOps has written.
 pub(super) const GROUPS: &str = "igconfig/";
-/// A name that sorts after every file of [`GROUPS`].
+/// A path that sorts after every file of [`GROUPS`].
 pub(super) const BEHIND_GROUPS: &str = "igconfig/\u{7f}";
-/// The folder of the groups, as `kops edit ig` saves them (upstream: `pkg/client/simple/vfsclientset/instancegroup.go`).
+/// The folder of the instance groups, where `kops edit ig` saves them (upstream: `pkg/client/simple/vfsclientset/instancegroup.go`).
 pub(crate) const INSTANCE_GROUPS: &str = "instancegroup/";
-/// A name that sorts after every file of [`INSTANCE_GROUPS`].
+/// A path that sorts after every file of [`INSTANCE_GROUPS`].
 pub(crate) const BEHIND_INSTANCE_GROUPS: &str = "instancegroup/\u{7f}";
 /// The file name of a node configuration.
 pub(super) const CONFIGURATION: &str = "nodeupconfig.yaml";
-/// The folders of the roles whose machines are Nodes (upstream: `pkg/nodelabels/builder.go`).
+/// The folders of node configurations: one for each role whose machines are Nodes (upstream: `pkg/nodelabels/builder.go`).
 const ROLES: [&str; 3] = ["control-plane", "apiserver", "node"];
 
-/// The group that a file belongs to, if it is a node configuration of kOps or a saved group.
+/// The group to which a file belongs, if the file is a node configuration of kOps or a saved group.
 pub(crate) fn group_of(file: &str) -> Option<&str> {
     if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
         return (!name.is_empty() && !name.contains('/')).then_some(name);
@@ -31,8 +31,7 @@ pub(crate) fn group_of(file: &str) -> Option<&str> {
     is_one.then_some(name)
 }
 
-/// Whether an error concerns only this file. For example, its encryption key may not be used, but other files can be
-/// read.
+/// Whether an error concerns only this file. Example: access to the encryption key of this file is denied, but other files can be read.
 pub(super) fn is_of_file(error: &StoreError) -> bool {
     match error {
         StoreError::Forbidden { .. } | StoreError::TooLarge { .. } | StoreError::Io { .. } => true,

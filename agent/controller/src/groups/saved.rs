@@ -13,14 +13,14 @@ use kops_agent_store::{Store, StoreError};
 
 use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
-/// The saved groups without a written configuration, each with a version. The version covers the cluster and all groups, because
-/// the role of one group changes the labels of others. Fails if the store has groups but no cluster.
+/// The saved groups without a written configuration, each with a version. The version also changes with the cluster and with all other
+/// groups, because a group's role may change the labels of other groups. Fails if the store has groups but no cluster.
 pub(super) async fn versions(
     store: &Store,
     base: &str,
     written: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>> {
-    // The labels of every group also depend on the cluster.
+    // The labels of every group depend on the cluster, too.
     let [first, last] = COMPLETED;
     let mut cluster = store.versions(base, first, last).await?;
     cluster.retain(|file, _| COMPLETED.contains(&file.as_str()));
@@ -38,7 +38,7 @@ pub(super) async fn versions(
     Ok(others.map(|file| (file, state.clone())).collect())
 }
 
-/// The labels of a group's nodes. The inner error concerns this group alone; other groups can still be read.
+/// The labels of a group's nodes. The inner error concerns only this group; other groups can still be read.
 pub(super) async fn labels(store: &Store, base: &str, group: &str) -> Result<Result<Labels, Failure>> {
     match cluster_files::node_labels(store, base, group).await {
         Ok(labels) => Ok(Ok(labels)),

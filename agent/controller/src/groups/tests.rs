@@ -70,7 +70,6 @@ async fn labels_follow_what_kops_has_applied_and_not_what_was_only_saved() {
     assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
     assert_eq!(groups.refresh().await, changed(&[]));
 
-    // A change that `kops edit ig` has saved.
     let edited = "{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {name: nodes}, spec: \
                   {role: Node, nodeLabels: {a: edited}}}";
     fs::write(folder.path().join("instancegroup/nodes"), edited).unwrap();
@@ -124,8 +123,8 @@ async fn a_group_that_cannot_be_read_is_as_it_was_and_the_others_go_on() {
 async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
     let (folder, groups) = store();
     groups.refresh().await;
-    // kOps leaves the files of a deleted group behind. Later they may be unreadable, for example after a change of
-    // their version or key.
+    // kOps does not delete all files of a deleted group. Later these files may be unreadable, for example after a change of their version
+    // or key.
     break_group(folder.path(), "nodes");
     fs::remove_file(folder.path().join("instancegroup/nodes")).unwrap();
     groups.refresh().await;
@@ -151,7 +150,7 @@ async fn what_is_unchanged_is_not_read_again_because_of_another() {
     groups.refresh().await;
     let file = folder.path().join("igconfig/node/nodes").join(CONFIGURATION);
     let before = fs::metadata(&file).unwrap();
-    // Change the content, but nothing that the store uses as the file's version.
+    // Change the content, but keep everything from which the store derives the file's version.
     let text = fs::read_to_string(&file).unwrap().replace("a: '1'", "a: '9'");
     let mut open = fs::File::options().write(true).open(&file).unwrap();
     std::io::Write::write_all(&mut open, text.as_bytes()).unwrap();
@@ -163,8 +162,8 @@ async fn what_is_unchanged_is_not_read_again_because_of_another() {
     }
 }
 
-/// The file disappears between the listing and the reading. A dangling link cannot simulate that, because no store
-/// lists it.
+/// The file disappears between the listing and the reading. A dangling link cannot simulate this case, because no store lists dangling
+/// links.
 #[tokio::test]
 async fn a_file_that_goes_after_it_was_listed_is_a_deleted_group_until_it_comes_back() {
     let (folder, groups) = store();
@@ -220,7 +219,7 @@ fn only_configurations_of_nodes_and_saved_groups_are_groups() {
     }
 }
 
-/// A store as kOps leaves it on metal: no written configurations, and these groups that `kops edit ig` has saved.
+/// A store like those that kOps writes on metal. It contains no configurations, only groups that `kops edit ig` has saved.
 fn saved_store() -> (tempfile::TempDir, Groups) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("instancegroup")).unwrap();
@@ -264,7 +263,7 @@ async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the
 
     save_group(folder.path(), "nodes", "Node", "a: '2'");
     assert_eq!(groups.refresh().await, changed(&["nodes"]));
-    // A group of API servers changes the labels of control planes.
+    // In a cluster with a group of API servers, control planes have other labels.
     save_group(folder.path(), "api", "APIServer", "");
     assert_eq!(groups.refresh().await, changed(&["api", "control-plane"]));
     assert!(labels(&groups, "control-plane").contains(&api_server));
@@ -272,7 +271,7 @@ async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the
     assert_eq!(groups.refresh().await, changed(&["api", "nodes"]));
     assert_eq!(labels(&groups, "nodes"), ["a=2", role, "of-cluster=other"]);
 
-    // An operator has put a configuration of the group into `igconfig`.
+    // An operator has copied a configuration of the group into `igconfig`.
     write_group(folder.path(), "nodes", "a: written");
     assert_eq!(groups.refresh().await, changed(&["nodes"]));
     assert_eq!(labels(&groups, "nodes"), ["a=written", role]);
@@ -297,7 +296,7 @@ async fn while_the_cluster_is_not_there_what_was_last_read_of_saved_groups_holds
     assert_eq!(groups.refresh().await, changed(&[]));
     assert_eq!(labels(&groups, "nodes"), before);
     assert!(!groups.is_current());
-    // Older releases of kOps used this name.
+    // Older releases of kOps used the name `cluster.spec`.
     fs::rename(away, folder.path().join("cluster.spec")).unwrap();
     assert_eq!(groups.refresh().await, changed(&[]));
     assert!(groups.is_current());

@@ -4,19 +4,19 @@ use kops_agent_cluster::identity::Refusal;
 use kops_agent_cluster::pod_ranges::NodePatch;
 
 pub(super) enum Outcome {
-    /// The Node is as it should be.
+    /// The Node has its labels and pod ranges.
     Done,
-    /// The Node was patched, and is as it should be now.
+    /// The Node was patched, and now has its labels and pod ranges.
     Patched,
     Shown(NodePatch),
-    /// The Node cannot be reconciled before it changes.
+    /// The Node cannot be reconciled until it changes.
     NotYet,
     /// The Node changed during its reconcile.
     Conflict,
     Refused(Refusal),
-    /// The labels are as they should be, but the pods have no addresses.
+    /// The Node has its labels, but its pods have no addresses.
     NoPodRange(String),
-    /// The API server rejects some labels. The other labels are as they should be.
+    /// The API server rejects some labels. The Node has all other labels.
     LabelsLeftOut(Vec<String>),
     /// The cloud does not answer.
     Unanswered(String),
@@ -24,7 +24,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Whether a retry may have another result.
+    /// Whether a retry may succeed.
     pub(super) fn may_pass(&self) -> bool {
         use Outcome::{Conflict, Failed, NoPodRange, Unanswered};
         matches!(self, Conflict | NoPodRange(_) | Unanswered(_) | Failed(_))

@@ -12,7 +12,7 @@ use kops_agent_kube::lease::Leadership;
 
 /// The API server's status code for an invalid object.
 const INVALID: u16 = 422;
-/// Texts with which webhooks and policies of the API server reject a request that the client has the right to make.
+/// The texts in a webhook's or policy's rejection of a request that the client has the right to make.
 const DENIED: [&str; 2] = ["denied the request", "denied request"];
 
 impl NodeLabels {
@@ -43,7 +43,7 @@ impl NodeLabels {
         }
     }
 
-    /// Writes each label by itself, after the API server has rejected them together.
+    /// Writes each label in a request of its own, after the API server has rejected all labels together.
     async fn write_each(
         &self,
         node: &ObservedNode,
@@ -68,7 +68,7 @@ impl NodeLabels {
         match left_out.len() {
             0 => Outcome::Patched,
             refused if refused == count => {
-                Outcome::Failed(format!("its labels cannot be patched: {problem}"))
+                Outcome::Failed(format!("the labels cannot be patched: {problem}"))
             }
             _ => Outcome::LabelsLeftOut(left_out),
         }
@@ -84,8 +84,8 @@ impl NodeLabels {
         if leadership.remaining().is_none() {
             return failed("this process does not lead any more".into());
         }
-        // Thousands of reconciles wait before this call. The box keeps each waiting reconcile small: only a reconcile that writes allocates
-        // the memory for its write.
+        // Thousands of reconciles wait before this call. The box keeps them small, because only a reconcile that writes allocates the
+        // memory for its write.
         match timeout(Leadership::LONGEST_WRITE, Box::pin(self.nodes.patch(node, patch))).await {
             Ok(Ok(after)) => {
                 self.metrics.patches.inc();
@@ -113,7 +113,7 @@ fn no_ranges(ranges: &[String], problem: &str) -> Outcome {
     Outcome::NoPodRange(format!("its pods get no addresses: the API server refuses {ranges}: {problem}"))
 }
 
-/// The version of a Node in the API server's answer. Without a version, returns an empty text, which matches any version.
+/// The version of a Node in the API server's answer. If the answer has no version, returns an empty text, which matches any version.
 fn resource_version(node: &str) -> String {
     let node: serde_json::Value = serde_json::from_str(node).unwrap_or_default();
     node.pointer("/metadata/resourceVersion")

@@ -37,29 +37,28 @@ const REFUSED_RANGE: &str = "2001:db8:bad::/80";
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 /// A valid label that a policy of the API server rejects.
 const REFUSED_LABEL: &str = "refused-by-policy";
-/// Longer than any wait of these tests.
+/// A timeout that is longer than any wait in these tests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The behaviour of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     Good,
     /// Another controller undoes each patch.
     Undoing,
-    /// The API server stores another version of each Node than it reports.
+    /// The API server stores another version of each Node than it reports to clients.
     Outdated,
-    /// The API server holds each patch, and applies it when another process may have the Lease.
+    /// The API server holds each patch until another process may have the Lease, and then applies it.
     Holding,
     /// The API server does not answer the first list.
     Silent,
 }
 
-/// A stand-in of the API server that serves Nodes.
+/// A fake API server that serves Nodes.
 struct Api {
     mood: Mood,
     state: Mutex<State>,
     lists: AtomicUsize,
-    /// Reports that a held patch was applied (true), or that its connection was closed (false).
+    /// Sends true if a held patch was applied, or false if its connection was closed.
     held: UnboundedSender<bool>,
 }
 
@@ -67,7 +66,7 @@ struct Api {
 struct State {
     nodes: BTreeMap<String, Value>,
     version: u64,
-    /// All watch events, each with its version.
+    /// All events of the watch, each with its resource version.
     history: Vec<(u64, Value)>,
     watchers: Vec<UnboundedSender<Value>>,
     patches: Vec<Instant>,
@@ -79,7 +78,7 @@ impl State {
         self.put_saying(name, name, labels);
     }
 
-    /// Stores a Node that claims to be this instance.
+    /// Stores a Node whose providerID names this instance.
     fn put_saying(&mut self, name: &str, instance: &str, labels: Value) {
         self.version += 1;
         let kind = if self.nodes.contains_key(name) { "MODIFIED" } else { "ADDED" };
@@ -106,7 +105,7 @@ impl State {
         if let Some(ranges) = patch["spec"].get("podCIDRs") {
             let (node, first) = (self.nodes.get_mut(name).unwrap(), &patch["spec"]["podCIDR"]);
             let has_none = node["spec"]["podCIDRs"] == json!([]);
-            // The API server accepts ranges only once, and only consistent ones.
+            // The API server accepts pod ranges only once, and only if `podCIDR` is the first of `podCIDRs`.
             if !has_none || *first != ranges[0] || first == REFUSED_RANGE {
                 return Ok(json_text(422, &status(422, "Invalid", "spec.podCIDRs: Forbidden")));
             }
@@ -171,7 +170,7 @@ impl Api {
         ))
     }
 
-    /// Streams the events after a version.
+    /// Streams the events after a resource version.
     fn watch(&self, after: u64) -> Response<Body> {
         let (sender, events) = unbounded_channel();
         let mut state = self.state();
@@ -212,7 +211,7 @@ impl Api {
     }
 }
 
-/// Reports the end of a held patch.
+/// Reports what happened to a held patch.
 struct Told<'a>(Option<&'a UnboundedSender<bool>>);
 
 impl Told<'_> {
@@ -243,7 +242,7 @@ fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message})
 }
 
-/// EC2 in which every instance runs and belongs to the group `nodes`.
+/// A fake EC2. Each instance runs and belongs to the group `nodes`.
 async fn ec2() -> TestServer {
     TestServer::start(|request| async {
         let form = request.into_body().collect().await.unwrap().to_bytes();
@@ -267,7 +266,7 @@ async fn ec2() -> TestServer {
     .await
 }
 
-/// A cluster of one unlabelled Node, and its node controller.
+/// A cluster of one Node without labels, and its node controller.
 struct Cluster {
     api: Arc<Api>,
     held: tokio::sync::mpsc::UnboundedReceiver<bool>,
@@ -409,7 +408,7 @@ async fn once_counts_what_it_patched_and_what_it_could_not() {
 async fn what_another_controller_undoes_is_written_ever_more_seldom() {
     let cluster = Cluster::start(Mood::Undoing, Leadership::uncontested()).await;
     cluster.run_until(|state| state.patches.len() >= 7).await;
-    // The pauses are one second and then two seconds. Jitter shortens each by a quarter at most.
+    // The pauses are one and two seconds. Jitter shortens each pause by at most a quarter.
     let gaps = gaps(&cluster.api.state());
     assert!(gaps[4] >= 750 && gaps[5] >= 1500, "{gaps:?}");
 }
@@ -442,7 +441,7 @@ async fn a_patch_that_the_api_server_holds_is_given_up_before_another_replica_ma
     let mut cluster = Cluster::start(Mood::Holding, Leadership::renewed_now()).await;
     let found = cluster.node_labels.run_once().await.unwrap();
     assert_eq!((found.patched, found.failed), (0, 1));
-    // The API server sees the closed connection, and does not apply the patch after the Lease has ended.
+    // The API server sees that the connection is closed. So it does not apply the patch after the Lease has ended.
     assert_eq!(timeout(TIMEOUT, cluster.held.recv()).await.unwrap(), Some(false));
     assert!(!is_labelled(&cluster.api.state()));
 }

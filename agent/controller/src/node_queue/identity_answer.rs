@@ -6,11 +6,11 @@ use std::time::Duration;
 use kops_agent_cluster::identity::Identity;
 use tokio::time::Instant;
 
-/// The TTL of a confirmed identity. An instance's id is never reused, but its tags may change. The TTL is shorter than
-/// the hour between two resyncs of all Nodes.
+/// The TTL of a confirmed identity. Instance ids are never reused, but tags may change. The TTL is shorter than an hour, so each hourly
+/// resync asks the cloud.
 const IDENTITY_TTL: Duration = Duration::from_secs(50 * 60);
 
-/// The known identity of a Node.
+/// The cloud's last answer about the identity of a Node.
 #[derive(Debug, Default)]
 pub(super) enum IdentityAnswer {
     #[default]
@@ -20,10 +20,10 @@ pub(super) enum IdentityAnswer {
         identity: Arc<Identity>,
         until: Instant,
     },
-    /// The last answer rejected the Node.
+    /// The cloud's last answer rejected the Node.
     Refused {
         provider_id: String,
-        /// When the cloud was first asked about the Node under this providerID. The Node existed by then.
+        /// When the cloud was first asked about the Node with this providerID. The Node already existed at this time.
         since: Instant,
         is_definite: bool,
     },
@@ -47,8 +47,7 @@ impl IdentityAnswer {
         }
     }
 
-    /// When the cloud was first asked about the Node under this providerID, if the Node has been rejected since;
-    /// otherwise `now`.
+    /// When the cloud was first asked about the Node with this providerID, if all answers since have rejected the Node. Otherwise `now`.
     pub(super) fn asked_since(&self, of: &str, now: Instant) -> Instant {
         match self {
             IdentityAnswer::Refused { provider_id, since, .. } if provider_id == of => *since,

@@ -14,17 +14,17 @@ use kops_agent_net::retry::Pauses;
 /// The pauses between two probes of a cloud that does not answer.
 pub const CLOUD_PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
 
-/// An outage of the cloud. Each Node's own state says whether the Node waits.
+/// An outage of the cloud. Whether a Node waits for the cloud is stored with the Node.
 #[derive(Debug)]
 pub struct Outage {
     pauses: Pauses,
-    /// The number of waiting Nodes, without the probe.
+    /// The number of waiting Nodes, except the probe.
     waiting: usize,
     /// The probe: the Node for which the cloud is asked now.
     trying: Option<String>,
     /// The Node of the last probe.
     tried: String,
-    /// Consecutive failures of the cloud.
+    /// The consecutive failures of the cloud.
     failures: u32,
     /// When the next probe is due; `None` during a probe, or if no Node waits.
     next: Option<Instant>,
@@ -41,8 +41,8 @@ impl Outage {
         Outage { pauses, waiting: 0, trying: None, tried: String::new(), failures: 0, next: None }
     }
 
-    /// Notes that the cloud did not answer for a Node. Returns the pause that begins, if this is the first failure of the
-    /// outage or the Node is the probe.
+    /// Notes that the cloud did not answer for a Node. If this is the first failure of the outage, or if the Node is the probe, returns the
+    /// pause before the next probe.
     pub(super) fn failed(&mut self, name: &str, now: Instant) -> Option<Duration> {
         let was_tried = self.trying.take_if(|trying| trying == name).is_some();
         let begins = self.next.is_none() && self.trying.is_none();
@@ -59,12 +59,11 @@ impl Outage {
         self.failures
     }
 
-    /// When the next probe is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Returns the last probe if the next one is due.
+    /// Returns the Node of the last probe if the next probe is due.
     pub(super) fn due(&self, now: Instant) -> Option<&str> {
         self.next.filter(|next| *next <= now).map(|_| self.tried.as_str())
     }
@@ -95,7 +94,7 @@ impl Outage {
         self.waiting += 1;
     }
 
-    /// Notes that a Node waits no longer.
+    /// Notes that a Node no longer waits for the cloud.
     pub(super) fn left(&mut self) {
         self.waiting -= 1;
         if self.waiting == 0 && self.trying.is_none() {
@@ -103,7 +102,7 @@ impl Outage {
         }
     }
 
-    /// Notes that a Node was deleted. If it was the probe, the next probe is due now.
+    /// Notes that a Node was deleted. If the Node was the probe, the next probe is due now.
     pub(super) fn gone(&mut self, name: &str, now: Instant) {
         if self.trying.take_if(|trying| trying == name).is_some() && self.waiting > 0 {
             self.next = Some(now);

@@ -8,21 +8,20 @@ use kops_agent_net::retry::Pauses;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
-/// The number of writes to a Node without a backoff. A new Node whose group is being edited needs several.
+/// The number of writes to a Node without a backoff. A new Node whose group is being edited needs several writes.
 pub(super) const WRITES_AT_ONCE: u32 = 4;
-/// After this long without a write, earlier writes are forgotten. Longer than the longest backoff.
+/// After this time without a write, earlier writes do not count. The time is longer than the longest backoff.
 pub(super) const WRITES_FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 
-/// One Node's place in the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct QueueEntry {
-    /// When the Node is due. A backoff may delay it further.
+    /// When the Node is due. A backoff may delay its reconcile beyond this time.
     due: Option<Instant>,
     pub(super) is_looked_at: bool,
     /// Whether the Node was woken during its reconcile.
     is_woken: bool,
     failures: u32,
-    /// The end of the backoff after the last failure.
+    /// The end of the backoff that followed the last failure.
     pause: Option<Instant>,
     writes: Option<Writes>,
 }
@@ -32,7 +31,7 @@ pub(super) struct QueueEntry {
 struct Writes {
     times: u32,
     last: Instant,
-    /// The end of the backoff after writes. No event ends this backoff early.
+    /// The end of the backoff that follows repeated writes. No event ends this backoff early.
     rest: Instant,
 }
 
@@ -42,7 +41,7 @@ impl QueueEntry {
         QueueEntry { is_looked_at: true, ..QueueEntry::default() }
     }
 
-    /// The earliest time at which the Node may be reconciled; `None` if it is not queued.
+    /// The earliest time at which the Node may be reconciled; `None` if the Node is not queued.
     pub(super) fn not_before(&self) -> Option<Instant> {
         let rest = self.writes.as_ref().map(|writes| writes.rest);
         Some([self.pause, rest].into_iter().flatten().fold(self.due?, Instant::max))
@@ -79,7 +78,7 @@ impl QueueEntry {
         pause
     }
 
-    /// Takes the Node off the queue, because the cloud does not answer for it.
+    /// Takes the Node off the queue, because the cloud does not answer for the Node.
     pub(super) fn suspend(&mut self) {
         self.is_looked_at = false;
         self.is_woken = false;
@@ -98,14 +97,14 @@ impl QueueEntry {
         pause
     }
 
-    /// Whether the Node is not being reconciled, and is at most queued for a retry.
+    /// Whether the Node is not being reconciled, and is not queued except for a retry.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         !self.is_looked_at && (self.due.is_none() || self.failures > 0)
     }
 }
 
-/// The backoff: doubled after each failure, and a little different for each Node.
+/// The backoff, which doubles after each failure. Each Node's backoff differs a little, so that retries do not come together.
 pub(super) fn pause(name: &str, failures: u32) -> Duration {
     let spread = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 256;
     let pause = Pauses { first: FIRST_PAUSE, longest: LONGEST_PAUSE }.after(failures);

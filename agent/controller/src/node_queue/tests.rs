@@ -9,7 +9,7 @@ use super::*;
 
 const NAME: &str = "i-00000000000000001";
 
-/// A map of these Nodes, all due.
+/// A queue of these Nodes, all of them due.
 fn seen(names: &[&str], now: Instant) -> NodeQueue {
     let mut known = NodeQueue::default();
     for name in names {
@@ -90,7 +90,7 @@ fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
         }
         now = known.next_due().expect("the cloud is asked again");
     }
-    // Each Node is asked for once. Then one probe follows after 1, 2, 4, … seconds, and later after each minute.
+    // First each Node is asked for once. The probes follow after 1, 2, 4, … seconds, and later once a minute.
     assert_eq!(looks - NODES, 64);
     let (mut dealt_with, mut rounds) = (0, 0);
     while let Some(due) = known.next_due() {
@@ -152,14 +152,14 @@ fn what_is_undone_is_written_again_later_and_later() {
         writes += 1;
         assert_eq!(pause.is_some(), writes > WRITES_AT_ONCE);
         known.done("a");
-        // Another controller undoes the write immediately. A change and a wake do not shorten the backoff after writes.
+        // Another controller undoes the write. The change and a wake do not shorten the backoff that follows writes.
         known.changed("a", now);
         known.wake("a", now);
         now = known.next_due().expect("it is due");
     }
     assert!((10..=20).contains(&writes), "{writes} writes in an hour");
 
-    // After a long time without writes, a write has no backoff again.
+    // After a long time without writes, a write has no backoff.
     now += WRITES_FORGOTTEN + Duration::from_secs(1);
     take(&mut known, now);
     assert_eq!(known.written("a", now), None);
@@ -220,7 +220,7 @@ fn a_state_is_small() {
     assert!(size_of::<NodeState>() <= 240, "{} bytes for each Node", size_of::<NodeState>());
 }
 
-/// Nodes that wait for the cloud.
+/// A queue of Nodes that wait for the cloud.
 fn down(names: &[&str], now: Instant) -> NodeQueue {
     let mut known = seen(names, now);
     for name in take(&mut known, now) {

@@ -21,7 +21,7 @@ use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::list_pages;
 use kops_agent_process::output::one_line;
 
-/// A pod with the few fields that are used here.
+/// A pod with only the fields that blockers need.
 type PodObject = Object<PodSpec, PodStatus>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -36,16 +36,17 @@ struct PodStatus {
     phase: String,
 }
 
-/// How long an answer is reused. A rollout may decide each second.
+/// How long a result is reused. A rollout may need the result each second.
 const TTL: Duration = Duration::from_secs(10);
-/// Timeout of Prometheus, for which rollouts wait. Until this timeout, a request to a Service without endpoints is repeated.
+/// Timeout of Prometheus. Rollouts wait for its answer. If the Service has no endpoints, the API server repeats the request until this
+/// timeout.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of an answer of Prometheus, in bytes. The query asks for at most one result (`limit`), which is smaller.
+/// The maximum size of Prometheus's answer, in bytes. The query asks for at most one result (`limit`), which is smaller.
 const LONGEST_ANSWER: usize = 64 << 10;
-/// Maximum length of a quote in a message, in characters: of a query, a selector, or an answer.
+/// The maximum length of a query, a selector or an answer in a message, in characters.
 const QUOTED: usize = 150;
 
-/// The last answer, with the question and the time.
+/// The last result, with the checked blockers and the time of the check.
 #[derive(Default)]
 pub(super) struct Blocking(Option<(Blockers, Instant, Blocked)>);
 
@@ -63,7 +64,7 @@ impl Blocking {
     }
 }
 
-/// Checks blockers of reboots. If they cannot be checked, no node may reboot.
+/// Checks blockers of reboots. If a check fails, no node may reboot.
 async fn check(client: &Client, blockers: &Blockers) -> Blocked {
     let nodes =
         if blockers.pods.is_empty() { Ok(BTreeMap::new()) } else { pods(client, &blockers.pods).await };
@@ -80,7 +81,7 @@ async fn check(client: &Client, blockers: &Blockers) -> Blocked {
     }
 }
 
-/// The nodes with running or pending pods that this label selector selects.
+/// The nodes that have running or pending pods with this label selector, each with the reason why it may not reboot.
 async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String>, String> {
     let api: Api<PodObject> = Api::all_with(client.clone(), &ApiResource::erase::<Pod>(&()));
     let ask = |page: ListParams| {
@@ -93,7 +94,7 @@ async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String
         let (metadata, node) = (pod.metadata, pod.spec.node_name);
         let name =
             format!("{}/{}", metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
-        let why = || format!("its pod {name} blocks the reboot ({})", one_line(selector, QUOTED));
+        let why = || format!("the pod {name} blocks the reboot ({})", one_line(selector, QUOTED));
         (!is_over && !node.is_empty()).then(|| (node, why()))
     };
     let all = list_pages::all(ListParams::default().labels(selector), ask, node).await;
@@ -102,11 +103,11 @@ async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String
     Ok(all.into_iter().flatten().collect())
 }
 
-/// Returns why no node may reboot: Prometheus has a result for the query. `None` if it has no result.
+/// Returns the reason why no node may reboot, if Prometheus has a result for the query. `None` if it has no result.
 async fn alerts(client: &Client, service: (&str, &str), query: &str) -> Result<Option<String>, String> {
     let (namespace, name) = service;
     let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC);
-    // An older Prometheus ignores the limit.
+    // An older Prometheus ignores the parameter `limit`.
     let path =
         format!("/api/v1/namespaces/{namespace}/services/{name}/proxy/api/v1/query?limit=1&query={encoded}");
     let query = one_line(query, QUOTED);
@@ -160,8 +161,8 @@ mod tests {
 
     const QUERY: &str = r#"ALERTS{alertstate="firing"}"#;
 
-    /// Asks an API server that answers the query to Prometheus with this status and this text. Returns what the blockers keep from a
-    /// reboot, and the path of the query.
+    /// Checks blockers at an API server that answers the query to Prometheus with this status and this text. Returns the blocked nodes, and
+    /// the path of the query.
     async fn blocked(status: u16, answer: &str) -> (Blocked, String) {
         kops_agent_net::tls::install_provider();
         let (answer, asked) = (answer.to_owned(), Arc::new(Mutex::new(String::new())));
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(path, format!("/api/v1/namespaces/m/services/web:9090/proxy/api/v1/query?{query}"));
         assert_eq!(found.all, None);
         assert_eq!(found.nodes.keys().collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(found.nodes["a"], "its pod n/a blocks the reboot (app=batch)");
+        assert_eq!(found.nodes["a"], "the pod n/a blocks the reboot (app=batch)");
         let fires = r#"{"status": "success", "data": {"result": [{"metric": {"alertname": "Fire"}, "value": [1, "1"]}]}}"#;
         let why = blocked(200, fires).await.0.all.unwrap();
         assert!(

@@ -17,7 +17,6 @@ use kops_agent_spec::failure::{Failure, Kind};
 
 const FIELD_MANAGER: &str = "kops-agent";
 
-/// Access to the ConfigMap with the rollout.
 #[derive(Clone)]
 pub struct Stored {
     api: Api<ConfigMap>,
@@ -25,16 +24,16 @@ pub struct Stored {
 
 /// The ConfigMap as it was read.
 pub struct Read {
-    /// The operator's rollout. `None` if someone removed the key; an error if its text is no rollout.
+    /// The operator's rollout. `None` if someone removed its key; an error if the text is not a valid rollout.
     pub rollout: Result<Option<Rollout>, Failure>,
-    /// The controller's status of the rollout. The default if there is none yet, or if it cannot be read.
+    /// The controller's status of the rollout. The default if the status is missing or cannot be read.
     pub status: Status,
-    /// The text of the policy; empty if there is none.
+    /// The text of the policy; empty if the ConfigMap has no policy.
     pub policy: String,
-    /// The state of the policy, as operators have set it by `pause` and `resume`. The default if no operator has set
-    /// it; an error if it cannot be read.
+    /// The state of the policy, as operators have set it by `pause` and `resume`. The default if no operator has set the state; an error if
+    /// the state cannot be read.
     pub policy_state: Result<PolicyState, Failure>,
-    /// The controller's status of the policy. The default if there is none yet, or if it cannot be read.
+    /// The controller's status of the policy. The default if the status is missing or cannot be read.
     pub policy_status: PolicyStatus,
     version: Option<String>,
 }
@@ -50,8 +49,8 @@ impl Stored {
         Ok(found.map(|found| Read::from_config_map(&found)))
     }
 
-    /// Writes a new rollout, without a status. `before` is the ConfigMap as it was read. The policy stays. Fails with
-    /// 409 if someone else has changed the ConfigMap meanwhile.
+    /// Writes a new rollout, and removes the status. `before` is the ConfigMap as it was read. The policy stays. Fails with 409 if someone
+    /// has changed the ConfigMap after it was read.
     pub async fn start(&self, rollout: &Rollout, before: Option<&Read>) -> Result<(), ApiError> {
         let Some(before) = before else {
             let map = ConfigMap {
@@ -66,18 +65,18 @@ impl Stored {
         self.patch(json!({ROLLOUT_KEY: text(rollout), STATUS_KEY: null}), before).await
     }
 
-    /// Changes the operator's rollout in the ConfigMap. Fails with 409 like [`Stored::start`].
+    /// Changes the operator's rollout in the ConfigMap. Fails with 409 if the ConfigMap has changed after `before` was read.
     pub async fn change(&self, rollout: &Rollout, before: &Read) -> Result<(), ApiError> {
         self.patch(json!({ROLLOUT_KEY: text(rollout)}), before).await
     }
 
-    /// Pauses or resumes the policy. Fails with 409 like [`Stored::start`].
+    /// Pauses or resumes the policy. Fails with 409 if the ConfigMap has changed after `before` was read.
     pub async fn change_policy(&self, state: &PolicyState, before: &Read) -> Result<(), ApiError> {
         self.patch(json!({POLICY_STATE_KEY: text(state)}), before).await
     }
 
-    /// Changes the controller's statuses in the ConfigMap. This fails if the ConfigMap has changed since `before` was
-    /// read. So the controller writes no orders for a rollout that an operator has paused meanwhile.
+    /// Changes the controller's statuses in the ConfigMap. Fails if the ConfigMap has changed after `before` was read. So the controller
+    /// writes no orders for a rollout that an operator has just paused.
     pub async fn tell(
         &self,
         status: Option<&Status>,
@@ -105,7 +104,7 @@ impl Read {
             rollout: parsed(map, ROLLOUT_KEY),
             status: parsed(map, STATUS_KEY).ok().flatten().unwrap_or_default(),
             policy: value(map, POLICY_KEY).cloned().unwrap_or_default(),
-            policy_state: policy_state.map_err(|failure| unreadable(format!("{failure}; remove that key"))),
+            policy_state: policy_state.map_err(|failure| unreadable(format!("{failure}; remove this key"))),
             policy_status: parsed(map, POLICY_STATUS_KEY).ok().flatten().unwrap_or_default(),
             version: map.metadata.resource_version.clone(),
         }
@@ -128,13 +127,13 @@ fn unreadable(problem: String) -> Failure {
     Failure::new(Kind::RolloutUnreadable, problem)
 }
 
-/// The JSON of what operators set, with line breaks, because people read it with kubectl.
+/// The JSON of a key that operators set. It has line breaks, because people read it with kubectl.
 fn text(part: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(part).unwrap_or_default()
 }
 
-/// The JSON of the controller's status, without line breaks: it grows with the number of nodes at work, and a ConfigMap
-/// has at most 1 MiB.
+/// The JSON of the controller's status. It has no line breaks, because it grows with the number of ordered nodes, and a ConfigMap has at
+/// most 1 MiB.
 fn compact_text(part: &impl serde::Serialize) -> String {
     serde_json::to_string(part).unwrap_or_default()
 }

@@ -22,18 +22,19 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The current configurations of groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Configurations {
-    /// The hash of each group's configuration, or why it is not known.
+    /// The hash of each group's configuration, or why the hash is unknown.
     pub(super) hashes: BTreeMap<String, Result<String, Failure>>,
-    /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
+    /// The digest of the authorities that new machines of a group trust. Only for groups whose configuration does not contain the
+    /// authorities.
     pub(super) authorities: BTreeMap<String, String>,
-    /// The program file, or why it is not known. `None` if it was not read.
+    /// The program file, or why it is unknown. `None` if no decision depends on it.
     pub(super) program: Option<Result<ProgramFile, Failure>>,
 }
 
 impl Configurations {
-    /// The configuration of a worker does not have the cluster's authorities, but its boot config has. kOps writes the same authorities
-    /// into the configurations of the control planes. If those are not known, the worker's hash is an error. Otherwise a rollout would
-    /// report nodes as done that trust other authorities.
+    /// A worker's configuration does not contain the cluster's authorities, but the worker's boot config does. kOps writes the same
+    /// authorities into the configurations of control planes. If these authorities are unknown, the worker's hash is an error. Otherwise a
+    /// rollout would report nodes as done although they trust other authorities.
     fn new(configs: BTreeMap<String, (Rank, Result<Config, Failure>)>) -> Configurations {
         let authorities = authorities(&configs);
         let mut all = Configurations::default();
@@ -56,7 +57,7 @@ impl Configurations {
         all
     }
 
-    /// Merges these configurations with `earlier`: while the hash of a group is not known, the group keeps its last known authorities.
+    /// Merges these configurations with `earlier`. If the hash of a group is unknown now, the group keeps its last known authorities.
     pub(super) fn after(mut self, earlier: Configurations) -> Configurations {
         for (group, digest) in earlier.authorities {
             if self.hashes.get(&group).is_some_and(Result::is_err) {
@@ -67,7 +68,7 @@ impl Configurations {
     }
 }
 
-/// The digest of the authorities in the configurations of the control planes, or why it is not known.
+/// The digest of the authorities in the configurations of the control planes, or why the digest is unknown.
 fn authorities(configs: &BTreeMap<String, (Rank, Result<Config, Failure>)>) -> Result<String, Failure> {
     let mut found: Option<(&str, &str)> = None;
     for (group, (_, config)) in configs.iter().filter(|(_, (rank, _))| *rank == Rank::ControlPlane) {
@@ -94,11 +95,9 @@ fn authorities(configs: &BTreeMap<String, (Rank, Result<Config, Failure>)>) -> R
     Ok(digest.to_owned())
 }
 
-/// A group's current configuration.
 struct Config {
     hash: String,
-    /// The digest of the cluster's authorities. `None` if the configuration does not have them. Then the boot config of the group's
-    /// machines has them.
+    /// The digest of the cluster's authorities. `None` if only the boot config of the group's machines contains the authorities.
     authorities: Option<String>,
 }
 
@@ -123,7 +122,7 @@ impl Current {
         Current { store, config_base: config_base.trim_end_matches('/').to_owned() }
     }
 
-    /// Reads the current configurations of these groups, and the program file if a decision depends on it.
+    /// Reads the current configurations of these groups. Also reads the program file if a decision depends on it.
     pub(super) async fn read(
         &self,
         groups: BTreeMap<String, Rank>,
@@ -138,7 +137,7 @@ impl Current {
         Configurations { program, ..configs }
     }
 
-    /// The program file of the state store, or why it is not known.
+    /// The program file of the state store, or why it is unknown.
     async fn program_file(&self) -> Result<ProgramFile, Failure> {
         let url = format!("{}/{PROGRAM_FILE}", self.config_base);
         let text = self.file(&url).await.map_err(|failure| {
@@ -197,7 +196,8 @@ mod tests {
         config(authorities).ok()?.authorities
     }
 
-    /// The configurations of these control planes and of a group of workers. The boot config of the workers has the authorities.
+    /// The configurations of these control planes and of a group of workers. The workers' configuration has no authorities, because their
+    /// boot config has them.
     fn with(control_planes: Vec<Result<Config, Failure>>) -> Configurations {
         let control_planes = control_planes.into_iter().enumerate();
         let mut configs: BTreeMap<String, (Rank, Result<Config, Failure>)> = control_planes

@@ -12,14 +12,14 @@ use super::current::{Configurations, Current};
 
 /// The TTL of the hashes of configurations.
 const HASHES_TTL: Duration = Duration::from_secs(10);
-/// The TTL of the hashes while all nodes of the policy are current. It is longer, because each read of a hash is a
-/// request to the state store.
+/// The TTL of the hashes while all nodes of the policy are current. It is longer to save requests: each read of a hash is a request to the
+/// state store.
 const HASHES_TTL_AT_REST: Duration = Duration::from_secs(60);
 
-/// The IDs and the attempts of the operator's rollout, and of the automatic rollout that was resumed last.
+/// The IDs and attempts of two rollouts: the operator's rollout, and the last resumed automatic rollout.
 type Attempts = [(String, u32); 2];
 
-/// The last read configurations of groups, and the last read program file.
+/// The configurations of groups and the program file, as they were last read.
 #[derive(Default)]
 pub(super) struct Hashes {
     pub(super) last: Configurations,
@@ -27,14 +27,14 @@ pub(super) struct Hashes {
     /// The attempts of the rollouts for which the configurations were read.
     attempts: Attempts,
     read: Option<Instant>,
-    /// A read in the background. No decision waits for it.
+    /// A read in the background, for which no decision waits.
     reading: JoinSet<(Attempts, Configurations)>,
 }
 
 impl Hashes {
-    /// Reads the configurations of groups, or the program file, if a decision depends on them. Reads again for another set of groups, for a
-    /// new attempt of a rollout, and after the TTL. After the TTL, a decision waits for the read only if a node may get an order. So a
-    /// pause or an abort does not wait for a slow state store. Returns whether the last configurations are older.
+    /// Reads the configurations of groups, or the program file, if a decision depends on them. Reads again after the TTL, for another set
+    /// of groups, and for a new attempt of a rollout. After the TTL, a decision waits for the read only if a node may get an order. So a
+    /// pause or an abort does not wait for a slow state store. Returns whether the last configurations are outdated.
     pub(super) async fn refresh(
         &mut self,
         current: &Current,
@@ -117,7 +117,7 @@ mod tests {
         [member(serde_json::from_value(node).unwrap())]
     }
 
-    /// Hashes that were read for the rollout `r-1` and have this age. They differ from the state store of [`empty`].
+    /// Hashes that were read for the rollout `r-1`, this long ago. They differ from the hashes in the state store of [`empty`].
     fn hashes(age: Duration) -> Hashes {
         let hashes = BTreeMap::from([("nodes".to_owned(), Ok("b=".to_owned()))]);
         let groups = hashes.keys().cloned().collect();

@@ -42,16 +42,16 @@ use crate::metrics::RolloutMetrics;
 
 /// The pause between two reads of the ConfigMap while there is no rollout.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long a decision waits after the first change, for further changes. Nodes that began together end at almost the
-/// same time, and one decision handles them all.
+/// How long a decision waits for more changes after a first change. Nodes that began together end at almost the same time, so one decision
+/// handles them all.
 const GATHERING: Duration = Duration::from_millis(150);
-/// The shortest time between two decisions. Each reads the ConfigMap, and may write it.
+/// The minimum time between two decisions. Each decision reads the ConfigMap, and may write it.
 const PAUSE: Duration = Duration::from_millis(300);
-/// The longest time between two decisions. The watch has no event for a passed deadline or for an operator's pause.
+/// The maximum time between two decisions. The watch reports neither passed deadlines nor an operator's pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How many orders are written at a time.
+/// How many orders are written concurrently.
 const AT_ONCE: usize = 16;
-/// The label of nodes of the role APIServer.
+/// The label of nodes that have the role APIServer.
 const API_SERVER: &str = "node-role.kubernetes.io/api-server";
 
 pub(crate) struct Rollouts {
@@ -68,7 +68,7 @@ pub(crate) struct Rollouts {
 
 /// Why [`Rollouts::lead`] ended.
 enum Ended {
-    /// There is nothing to do.
+    /// There is no rollout and no policy, or another process may lead.
     Idle,
     Failed(String),
 }
@@ -101,7 +101,7 @@ impl Rollouts {
         }
     }
 
-    /// Leads rollouts, forever. After a failure, tries again. Logs each problem once.
+    /// Leads rollouts, forever. Retries after a failure. Logs each problem once.
     pub(crate) async fn run(&self) -> Infallible {
         let mut said = String::new();
         loop {
@@ -118,7 +118,7 @@ impl Rollouts {
         }
     }
 
-    /// Leads the rollout of the ConfigMap until it is over, and follows the policy.
+    /// Leads the rollout in the ConfigMap and follows the policy, until there is nothing more to do.
     async fn lead(&self) -> Ended {
         match self.read().await {
             Ok((asked, read)) if asked.is_nothing() => {
@@ -174,7 +174,7 @@ impl Rollouts {
         Ok((asked, read))
     }
 
-    /// Decides once, and writes what follows: first the status, so that no order is forgotten, then the orders.
+    /// Decides once, and writes the decision. The status is written before the orders, so that no order is forgotten.
     async fn step(
         &self,
         members: &Watched<Member>,
@@ -188,7 +188,7 @@ impl Rollouts {
         let mut seen = Seen { current, is_stale, authorities, program, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
-        // After each list of pods, the loop decides again: the list may end the check of a node, so that another node may begin.
+        // Decide again after each list of pods. The list may end the check of a node, so that the next node may begin.
         while !actions.pods_to_list.is_empty()
             || !actions.api_servers_to_ask.is_empty()
             || actions.blockers_to_check.is_some()
@@ -197,7 +197,7 @@ impl Rollouts {
             if let Some(blockers) = &actions.blockers_to_check {
                 seen.blocked = Some(blocking.blocked_nodes(&self.client, blockers).await);
             }
-            // The API servers are asked last, so that their answers are as new as possible when an order follows.
+            // Ask the API servers last, so that their answers are as fresh as possible when an order is written.
             self.ask(&actions.api_servers_to_ask, &mut members).await;
             actions = decide_all(&asked, &members, &seen, now);
         }
@@ -222,9 +222,9 @@ impl Rollouts {
         .await;
     }
 
-    /// Writes the status of the operator's rollout and of the policy, and logs what has changed.
+    /// Writes the statuses of the operator's rollout and of the policy. Logs their changes.
     async fn publish(&self, actions: &Actions, read: &Read) -> Result<(), Ended> {
-        // Another process may lead by now.
+        // Another process may lead now.
         if self.leadership.remaining().is_none() {
             return Err(Ended::Idle);
         }
@@ -291,7 +291,7 @@ impl Rollouts {
         }
     }
 
-    /// Writes and takes back orders.
+    /// Writes new orders, and takes back old ones.
     async fn write(&self, actions: &Actions) -> Result<(), Ended> {
         let orders = actions.orders.iter().map(|(node, order)| (node, annotations(order)));
         let withdrawn = actions.withdrawn.iter().map(|node| (node, json!({ORDER: null})));
@@ -306,7 +306,7 @@ impl Rollouts {
     }
 }
 
-/// The annotations of a Node with this order.
+/// The annotations that give a Node this order.
 fn annotations(order: &Order) -> Value {
     let mut annotations = json!({ORDER: order.text()});
     if !order.boot_id.is_empty()
@@ -317,7 +317,7 @@ fn annotations(order: &Order) -> Value {
     annotations
 }
 
-/// The part of a Node that decisions depend on.
+/// The part of a Node on which decisions depend.
 pub(super) fn member(node: NodeObject) -> Member {
     let status = node.status.unwrap_or_default();
     let labels = node.metadata.labels.unwrap_or_default();

@@ -16,13 +16,13 @@ use kops_agent_spec::timestamp;
 
 use super::config_map::{Read, Stored};
 
-/// How long [`until_begun`] waits for a controller to begin the rollout. A controller reads the ConfigMap every five seconds.
+/// How long [`until_begun`] waits until a controller begins the rollout. A controller reads the ConfigMap every five seconds.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(20);
 /// The pause between two reads of the ConfigMap.
 const PAUSE: Duration = Duration::from_secs(1);
 const READING: &str = "reading the ConfigMap kops-agent/rollout";
 
-/// Reads the ConfigMap; `None` if it does not exist. Fails if a rollout is not over.
+/// Reads the ConfigMap; `None` if it does not exist. Fails if the rollout in it is not over.
 pub async fn without_running(stored: &Stored) -> Result<Option<Read>> {
     let before = stored.read().await.context(READING)?;
     if let Some(read) = &before
@@ -37,7 +37,7 @@ pub async fn without_running(stored: &Stored) -> Result<Option<Read>> {
     Ok(before)
 }
 
-/// Writes a new rollout. Fails if another rollout is not over.
+/// Writes a new rollout. Fails if the previous rollout is not over.
 pub async fn start(stored: &Stored, rollout: &Rollout) -> Result<()> {
     let before = without_running(stored).await?;
     stored.start(rollout, before.as_ref()).await.with_context(|| {
@@ -45,8 +45,8 @@ pub async fn start(stored: &Stored, rollout: &Rollout) -> Result<()> {
     })
 }
 
-/// Waits until a controller leads a new rollout. Returns the controller's status.
-/// Fails if no controller begins in time; the ConfigMap then keeps the rollout.
+/// Waits until a controller leads a new rollout. Returns the controller's status. Fails if no controller begins in time. The rollout then
+/// stays in the ConfigMap.
 pub async fn until_begun(stored: &Stored, rollout: &Rollout) -> Result<Status> {
     let started = Instant::now();
     loop {
@@ -68,7 +68,8 @@ pub async fn until_begun(stored: &Stored, rollout: &Rollout) -> Result<Status> {
     }
 }
 
-/// Changes the operator's rollout to this state, or the policy if no such rollout runs. Returns the name of the changed one.
+/// Changes the state of the operator's rollout. If no such rollout runs, changes the state of the policy. Returns the name of the changed
+/// rollout or policy.
 pub async fn change(stored: &Stored, state: State) -> Result<String> {
     let read = existing(stored).await?;
     let rollout = read.rollout.clone()?;
@@ -119,7 +120,7 @@ fn has_ended(rollout: &Rollout, read: &Read) -> bool {
     rollout.state == State::Aborted || read.status.is_done(rollout)
 }
 
-/// Whether there is a policy that is not manual for all groups, or is not valid.
+/// Whether the ConfigMap has a policy that is active, automatic for a group, or not valid.
 pub fn has_policy(read: &Read) -> bool {
     read.policy_status.is_active() || Policy::read(&read.policy).map_or(true, |policy| policy.is_automatic())
 }
@@ -129,18 +130,18 @@ pub async fn existing(stored: &Stored) -> Result<Read> {
     stored.read().await.context(READING)?.ok_or_else(no_rollout)
 }
 
-/// An error: the cluster has neither a rollout nor a policy.
+/// The error that the cluster has neither a rollout nor a policy.
 pub fn no_rollout() -> anyhow::Error {
     not_now("there is no rollout; `kops-agent fleet rollout start` begins one")
 }
 
-/// An error: the state of the rollout does not allow the command.
+/// The error that the state of the rollout does not allow the command.
 fn not_now(problem: impl Into<String>) -> anyhow::Error {
     Failure::new(Kind::RolloutState, problem).into()
 }
 
-/// A new ID. It contains the time, for people, and random digits, because two operators may start a rollout in the same
-/// second.
+/// A new rollout ID. It contains the time, so that people recognize it. It also contains random digits, because two operators may start a
+/// rollout in the same second.
 pub fn new_id() -> Result<String> {
     let random = random::bytes::<4>()?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();

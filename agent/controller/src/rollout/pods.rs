@@ -16,13 +16,12 @@ use time::OffsetDateTime;
 use kops_agent_kube::api_error::answer;
 use kops_agent_kube::node_api::pods_on;
 
-/// How many lists are requested at a time.
+/// The number of concurrent lists.
 const AT_ONCE: usize = 16;
-/// Maximum number of pods of a node that are compared. They fit on one page of a list, so that a node needs only one
-/// call.
+/// The maximum number of compared pods on a node. They fit on one page of a list, so each node needs only one call.
 const MOST_PODS: u32 = 500;
 
-/// A pod with the few fields that are used here.
+/// A pod with only the fields that the comparison needs.
 type PodObject = Object<PodSpec, PodStatus>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -55,7 +54,6 @@ struct Waiting {
     reason: String,
 }
 
-/// Lists the pods of nodes.
 pub(super) struct Pods {
     api: Api<PodObject>,
 }
@@ -65,7 +63,7 @@ impl Pods {
         Pods { api: Api::all_with(client, &ApiResource::erase::<Pod>(&())) }
     }
 
-    /// The containers on each of these nodes, or why they are not known. Makes one call per node.
+    /// The containers on each of these nodes, or why they are unknown. Makes one call per node.
     pub(super) async fn list(
         &self,
         nodes: &BTreeSet<String>,
@@ -89,7 +87,7 @@ impl Pods {
     }
 }
 
-/// The containers of a pod and its init containers, each by `NAMESPACE/POD/CONTAINER`.
+/// The containers and init containers of a pod, by `NAMESPACE/POD/CONTAINER`.
 fn containers(pod: PodObject) -> Vec<(String, Container)> {
     let metadata = pod.metadata;
     let pod_name =

@@ -16,9 +16,9 @@ use kube::core::ApiResource;
 
 use super::{Answer, PodObject, not_ready, pod, ready, within};
 
-/// Checks that machines can bootstrap at each control plane, now and after kOps' kops-controller has stopped. While kops-controller
-/// listens, only the Node or a pod shows that kops-agent runs there too. On a machine that replaces another one, kops-agent does not run
-/// unless its user-data starts kops-agent's server.
+/// Checks that machines can bootstrap at each control plane, now and after kOps' kops-controller has stopped. While kops-controller listens
+/// on a control plane, only its Node or a pod shows that kops-agent runs there, too. A replaced control plane runs kops-agent only if its
+/// user-data starts the service.
 pub(super) async fn servers(
     client: Result<&Client, Failure>,
     options: &KopsControllerOptions,
@@ -40,7 +40,7 @@ pub(super) async fn servers(
     };
     let without: Vec<String> = match without {
         Ok(without) => without.into_iter().collect(),
-        // The silent machines are known all the same.
+        // This error does not matter: the control planes without a server are already known.
         Err(_) if !silent.is_empty() => Vec::new(),
         Err(error) => return Err(error),
     };

@@ -33,7 +33,7 @@ impl Changing {
 }
 
 impl Host {
-    /// Rejects a state that was rolled back before, unless nothing is left to do.
+    /// Rejects a state that was rolled back earlier, unless the plan is empty.
     pub(super) fn refuse_what_failed(
         &self,
         plan: &Plan,
@@ -60,7 +60,7 @@ impl Host {
         record.rolled_back.as_ref().filter(|_| !is_tried).filter(is_it).cloned()
     }
 
-    /// The earlier rollback that prevents this plan. `None` without such a rollback, or if the plan is empty.
+    /// The earlier rollback that forbids this plan. `None` without such a rollback, or if the plan is empty.
     pub fn refusal(
         &self,
         plan: &Plan,
@@ -70,8 +70,8 @@ impl Host {
         Ok(self.refused_by(&self.record()?, plan, desired, config_hash))
     }
 
-    /// Backs up everything that `plan` replaces. `None` if the scope covers only a part of the machine, if the
-    /// machine is no working node, or if no component is checked for health.
+    /// Backs up all resources that `plan` replaces. `None` if the scope covers only a part of the machine, if the machine is not a working
+    /// node, or if no component is checked for health.
     pub(super) fn begin_change(
         &self,
         plan: &Plan,
@@ -81,7 +81,7 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<Option<Changing>> {
         let Some(config_hash) = scope.config_hash() else { return Ok(None) };
-        // A new machine has no earlier state for a rollback.
+        // A new machine has no earlier state to restore.
         if !self.works(record)? || self.health_timings.timeout.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);
@@ -93,7 +93,7 @@ impl Host {
         let mut journal = match Journal::read(&self.root)? {
             Some(interrupted) => Some(interrupted.towards(attempt)),
             None => {
-                // A killed run may have left backups without a journal.
+                // If a run was killed, backups may exist without a journal.
                 Journal::end(&self.root)?;
                 (!plan.is_empty()).then(|| Journal::new(attempt))
             }
@@ -112,9 +112,8 @@ impl Host {
         }))
     }
 
-    /// The static pods that `plan` restarts and that are unhealthy now, by manifest, with the reason. Pods that an
-    /// interrupted run of this change has already restarted are left out. If kubelet does not run, the result is
-    /// empty.
+    /// The static pods that `plan` restarts and that are already unhealthy, by manifest, with the reason. A pod does not count if an
+    /// interrupted run of this change has already restarted it. If kubelet does not run, the result is empty.
     pub(super) async fn unhealthy_pods(
         &self,
         plan: &Plan,
@@ -140,9 +139,8 @@ impl Host {
 }
 
 impl Host {
-    /// Whether the machine is a working node. True if a run has converged, if a change was interrupted, or if the
-    /// record was lost. Also true if kubelet runs although no run has claimed a resource on this machine, except for
-    /// early units.
+    /// Whether the machine is a working node. True if a run has converged, a change was interrupted, or the record was lost. Also true if
+    /// kubelet runs although no run has claimed a resource on this machine. Early units do not count as claimed resources.
     pub(super) fn works(&self, record: &Record) -> Result<bool> {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);
@@ -150,7 +148,7 @@ impl Host {
         Ok(record.is_first_sight() && self.runs_kubelet()?)
     }
 
-    /// Whether kubelet runs now, even if an unfinished run started it.
+    /// Whether kubelet runs now. True also if an unfinished run started it.
     pub fn runs_kubelet(&self) -> Result<bool> {
         Ok(self.runs(KUBELET)? == Some(true))
     }

@@ -29,7 +29,7 @@ impl Run<'_> {
         }
         let texts = |path: &str| health::desired_text(self.desired, path);
         let Some(component) = health::after(step, &texts) else { return Ok(()) };
-        // kubelet does not run yet, so it cannot start this pod. `end_change` waits for the pod.
+        // kubelet does not run yet, so it cannot start this static pod now. `end_change` waits for the pod.
         if step.stage == Stage::Pods && starts(self.plan, KUBELET) {
             return Ok(());
         }
@@ -52,8 +52,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits for changed components that are not known to be healthy, for example after an interrupted run. Then ends
-    /// the change: a rollback is no longer possible.
+    /// Waits for changed components that the run has not found healthy yet, for example after an interrupted run. Then ends the change, so
+    /// that it can no longer be rolled back.
     pub(super) async fn end_change(&self) -> Result<()> {
         let Some(changing) = &self.changing else { return Ok(()) };
         let begun = changing.journal().as_ref().map_or(vec![], |journal| journal.begun().to_vec());
@@ -62,8 +62,8 @@ impl Run<'_> {
             let is_waited_for = changing.waited.lock().contains(&id);
             let component = match self.desired.get(&id) {
                 _ if is_waited_for => None,
-                // The run does not wait for a unit that pods do not need, that has failed, or that is left to systemd.
-                // It reports such a unit elsewhere.
+                // The run does not wait for three kinds of units: units that pods do not need, failed units, and units that systemd starts
+                // later. The run reports them at its end.
                 Some(Resource::Unit(unit))
                     if !self.starts.is_awaited(&unit.name)
                         || self.starts.has_failed(&unit.name)
@@ -88,7 +88,7 @@ impl Run<'_> {
     /// Takes the journal if this error requires a rollback.
     pub(super) fn journal_to_roll_back(&self, error: &Error) -> Option<Journal> {
         let Error::Unhealthy { resource, .. } = error else { return None };
-        // If the unit did not run before, a rollback does not help, and the change is not to blame.
+        // A plan that only starts a stopped unit is not the cause of its failure, and a rollback does not help.
         if resource.kind == Kind::Unit && is_merely_started(self.plan, resource) {
             return None;
         }

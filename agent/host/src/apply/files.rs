@@ -57,8 +57,8 @@ impl Run<'_> {
         self.commands(&written)
     }
 
-    /// Turns the refusal of a step into `None`, if another user's link is in the way: the run continues, and fails at
-    /// its end. So no user can block the node's other changes by a link in the user's own folder.
+    /// Returns `None` if a step is rejected because another user's link is in the way. The run continues, and fails at its end. So no user
+    /// can block the node's other changes by a link in a folder of that user.
     fn unless_refused<T>(&self, step: &Step, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Err(error @ Error::ForeignLink { .. }) => {
@@ -84,7 +84,7 @@ impl Run<'_> {
         Staged::new(&self.host.root, &file.path, file.mode.0, owner)
     }
 
-    /// Writes the files that are not downloaded. All of them are complete before the first one is moved into place.
+    /// Writes the files that are not downloaded. All files are completely written before the first file is moved to its path.
     fn written_files(&self, files: &[(&Step, &File)]) -> Result<()> {
         let (mut certificates, mut staged) = (Vec::new(), Vec::new());
         for (step, file) in files {
@@ -96,13 +96,12 @@ impl Run<'_> {
             certificates.push(follows_certificate(file));
         }
         let mut sealed: Vec<(&str, Sealed)> = certificates.into_iter().zip(seal_all(staged)?).collect();
-        // Files of one certificate are renamed directly after each other, so that they differ for as short as
-        // possible.
+        // Files of one certificate are renamed directly after each other, so that they match again after the shortest possible time.
         sealed.sort_by_key(|(certificate, _)| *certificate);
         place(sealed.into_iter().map(|(_, sealed)| sealed).collect())
     }
 
-    /// Moves all downloaded files into place together. All of them are complete and verified.
+    /// Moves all downloaded files to their paths. All of them are already complete and verified.
     fn downloaded_files(&self, files: &[(&Step, &File)]) -> Result<()> {
         let mut sealed = Vec::new();
         let mut origins = Vec::new();
@@ -128,7 +127,7 @@ impl Run<'_> {
         Stamp::Member.write_all(&self.host.root, origins)
     }
 
-    /// Sets the mode and owner of a file whose content is right.
+    /// Sets the mode and owner of a file that already has the right content.
     fn owner_and_mode(&self, file: &File) -> Result<()> {
         let (dir, name) = self.host.root.make_parent(&file.path)?;
         let open = dir.open(&name)?;
@@ -163,8 +162,7 @@ impl Run<'_> {
         write_entries(&self.host.root, &entries)
     }
 
-    /// Whether a command restarts a unit that the plan starts or restarts later anyway, after all its files are
-    /// written.
+    /// Whether the plan starts or restarts the command's unit later anyway, after all files of the unit are written.
     fn is_restarted_later(&self, command: &[String]) -> bool {
         let [program, verb, unit] = command else { return false };
         let starts = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
@@ -174,9 +172,9 @@ impl Run<'_> {
             && step.is_some_and(|step| step.changes.iter().any(starts))
     }
 
-    /// Runs the commands of changed files, each once, and records for which content they ran. A failed command stays
-    /// due and does not block the rest of the node. Upstream does not block either: its second try, ten seconds later,
-    /// finds the file unchanged and skips the command (upup/pkg/fi/nodeup/nodetasks/file.go).
+    /// Runs each command of the changed files once, and records for which file content it ran. A failed command stays due, but the run
+    /// continues. Upstream also continues: its second try, ten seconds later, finds the file unchanged and skips the command
+    /// (upup/pkg/fi/nodeup/nodetasks/file.go).
     fn commands(&self, files: &[(&Step, &File)]) -> Result<()> {
         let mut done: Vec<&[String]> = Vec::new();
         let mut failed: Vec<&[String]> = Vec::new();
@@ -210,7 +208,7 @@ impl Run<'_> {
     }
 }
 
-/// The name of the certificate that determines a file's content. Empty for other files.
+/// The name of the certificate that determines the file's content. Empty if no certificate does.
 fn follows_certificate(file: &File) -> &str {
     match &file.content {
         Content::Certificate(name) | Content::PrivateKey(name) | Content::Ca(name) => name,

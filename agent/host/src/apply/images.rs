@@ -27,7 +27,7 @@ use crate::system::apart::apart;
 use crate::system::images::Tether;
 use crate::system::systemd::UnitState;
 
-/// Whether a plan changes a component. Merely starting a stopped unit does not count.
+/// Whether a plan changes a component. The start of a stopped unit does not count as a change.
 pub(super) fn changes_components(plan: &Plan) -> bool {
     let is_changed = |step: &Step| !is_merely_started(plan, &step.resource);
     plan.stage(Stage::Pods).next().is_some() || plan.stage(Stage::Services).any(is_changed)
@@ -64,7 +64,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The planned images, once the container runtime is ready. Empty if the runtime does not become ready.
+    /// The planned images, once the container runtime is ready. Empty if it does not become ready.
     async fn images(&self, which: impl Fn(&Image) -> bool) -> Result<Vec<(&Step, &Image)>> {
         let mut found = Vec::new();
         for step in self.plan.stage(Stage::Images).filter(|step| step.action != Action::Remove) {
@@ -90,9 +90,9 @@ impl Run<'_> {
 }
 
 impl Host {
-    /// Loads the images from archives before a working node is changed, because the node's pods may need the images
-    /// after the change. If an image cannot be loaded, the run ends with the node unchanged. If the container runtime
-    /// does not run, the images are loaded later. Returns the names of the loaded images.
+    /// Loads the images from archives before the run changes a working node, because pods may need the images during the change. If an
+    /// image cannot be loaded, the run ends with the node unchanged. If the container runtime does not run, the images are loaded later.
+    /// Returns the names of the loaded images.
     pub(super) async fn load_ahead(
         &self,
         plan: &Plan,
@@ -121,7 +121,7 @@ impl Host {
         Ok(loaded)
     }
 
-    /// Pulls an image by its containerd name. The tether limits the pull.
+    /// Pulls an image by its containerd name. The pull ends at the deadline of `tether`, or when its leash is dropped.
     pub(super) async fn pull(&self, name: &str, tether: &Tether) -> Result<()> {
         let (images, name, tether) = (Arc::clone(&self.images), name.to_owned(), tether.clone());
         apart("pulling an image", move || images.pull(&name, &tether)).await

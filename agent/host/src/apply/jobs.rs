@@ -13,7 +13,7 @@ use crate::system::systemd::Act;
 use crate::waits::{Waits, late};
 
 impl Run<'_> {
-    /// Requests a job and waits for its end. `digest` identifies the files that the unit reads.
+    /// Requests a systemd job and waits until it ends. `digest` identifies the files that the unit reads.
     pub(super) async fn wait_for_job(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         let Waits { awaited, others, .. } = self.host.waits;
         let _step = self.host.measure(Work::Units, format!("{} {unit}", act.name()));
@@ -28,8 +28,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a job must be left to systemd: the unit, or a unit before it in the ordering, waits for the end of this
-    /// run.
+    /// Whether the run must not wait for a job, because the unit waits for the end of this run. A unit that is ordered before this unit may
+    /// also wait for the end of the run.
     pub(super) fn has_to_be_left(&self, act: Act, unit: &str) -> bool {
         if act == Act::Stop {
             return false;
@@ -47,14 +47,14 @@ impl Run<'_> {
         is_left
     }
 
-    /// Requests a job without waiting. [`Run::collect_jobs`] collects its result.
+    /// Requests a systemd job without waiting. [`Run::collect_jobs`] collects the job's result.
     pub(super) fn leave_job(&self, act: Act, unit: &Unit, digest: Option<String>) {
         let job = self.host.systemd.begin(act, &unit.name);
         self.starts.state().under_way.push(UnderWay { unit: unit.name.clone(), act, digest, job });
     }
 
-    /// Waits a short time for the jobs that were only requested, and records which units failed. Returns the units
-    /// whose jobs have not ended. A failed unit is no error.
+    /// Waits a short time for the jobs that were requested without waiting. Records which units failed. Returns the units whose jobs are
+    /// still running. A failed unit is no error.
     pub(super) async fn collect_jobs(&self) -> Result<Vec<String>> {
         let until = Instant::now() + self.host.waits.others;
         let under_way = std::mem::take(&mut self.starts.state().under_way);
@@ -89,8 +89,8 @@ impl Host {
         }
     }
 
-    /// Records the start of a unit whose job has not ended. Records nothing if the old process may still run: while a
-    /// restart is only queued, the old process continues, so the restart stays due.
+    /// Records the start of a unit whose job has not ended. Records nothing if the restart may still be queued: the old process then
+    /// continues, and the restart stays due.
     pub(crate) fn note_begun_start(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         if act == Act::Stop {
             return Ok(());

@@ -19,9 +19,9 @@ use crate::prepare::find;
 use crate::system::apart::apart;
 use crate::system::images::Tether;
 
-/// Pause between two requests to the API server.
+/// The pause between two requests to the API server.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Pause between two listings of images. Each listing starts a program.
+/// The pause between two listings of images. Each listing starts a program.
 const PAUSE_FOR_IMAGES: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
@@ -47,9 +47,8 @@ impl Run<'_> {
         self.pods(&steps).await
     }
 
-    /// Whether the API server can start during this run. It cannot start if no pod can run, or if kubelet starts only
-    /// after this run. It also cannot start if an image is missing, because the missing image may be the API
-    /// server's.
+    /// Whether the API server can start during this run. It cannot start if pods cannot run, if kubelet starts only after this run, or if
+    /// an image is missing: the missing image may be the API server's.
     fn can_have_an_api_server(&self) -> bool {
         self.starts.fatal_failures().is_none()
             && self.starts.failed(Kind::Image).is_empty()
@@ -66,7 +65,7 @@ impl Run<'_> {
             self.pull_meanwhile().await;
             pending().await
         };
-        // An interrupted pull loses nothing: kubelet continues the pull with the layers that containerd has.
+        // If this pull is interrupted, no layer is lost: kubelet continues the pull with the layers in containerd.
         let answers = async {
             tokio::select! {
                 () = self.api_server_answers() => {}
@@ -88,8 +87,8 @@ impl Run<'_> {
         }
     }
 
-    /// Pulls the images of the delayed pods, once the machine has the images that kubelet needs first. If a pull
-    /// fails, kubelet pulls that image later. kubelet may have credentials for it.
+    /// Pulls the images of the delayed pods after the images that kubelet needs first. If a pull fails, kubelet pulls the image later,
+    /// possibly with credentials.
     async fn pull_meanwhile(&self) {
         let (tether, _leash) = Tether::new(self.host.waits.api_server);
         for image in self.missing_images().await {

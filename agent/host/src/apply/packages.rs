@@ -20,14 +20,13 @@ use crate::host::Host;
 use crate::prepare::find;
 use crate::system::packages::PackageManager;
 
-/// Packages that another thread fetches, and installs once it is allowed to. Dropping this value waits until the thread
-/// ends.
+/// Packages that another thread fetches and, when the run allows it, installs. Dropping this value waits until the thread ends.
 pub(super) struct Installing<'a> {
     /// The steps of the plan that install these packages.
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
-    /// The last message about what the package manager waits for.
+    /// The last message that says for what the package manager waits.
     waiting: Option<String>,
 }
 
@@ -37,12 +36,12 @@ enum Said {
     Warned(String),
 }
 
-/// Forwards messages to the run's own thread, which reports them.
+/// Forwards the package manager's messages to the thread of the run, which reports them.
 struct Passing(UnboundedSender<Said>);
 
 impl Passing {
     fn pass(&self, said: Said) {
-        // If the run was asked to stop, the receiver is gone and needs no message.
+        // If the run has stopped, the receiver is closed, and nobody needs the message.
         let _ = self.0.send(said);
     }
 }
@@ -58,8 +57,8 @@ impl Progress for Passing {
 }
 
 impl<'a> Installing<'a> {
-    /// Starts to fetch all packages of a plan. The packages are installed once the caller calls the returned
-    /// function. If the caller drops the function instead, the packages are not installed.
+    /// Starts to fetch all packages of a plan. If the caller calls the returned function, the packages are also installed. If the caller
+    /// drops the function, they are not installed.
     pub(super) fn begin(
         host: &Host,
         plan: &'a Plan,
@@ -78,7 +77,7 @@ impl<'a> Installing<'a> {
         let packages = Arc::clone(&host.packages);
         let stopwatch = host.stopwatch.clone();
         let work = move || {
-            // When the thread ends, it drops the sender. The closed channel tells the run that the thread has ended.
+            // When the thread ends, it drops the sender. The run recognizes the end of the thread by the closed channel.
             let passing = Passing(tell);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let step = stopwatch.begin(Work::Packages, "packages are fetched");
@@ -101,13 +100,13 @@ impl<'a> Installing<'a> {
                 reason: error.to_string(),
             })?;
         let allow = move || {
-            // If the thread has panicked, `ended` continues the panic.
+            // If the thread has panicked, `ended` raises the panic.
             let _ = allow.send(());
         };
         Ok((Installing { steps, thread: Some(thread), said, waiting: None }, allow))
     }
 
-    /// Waits until the package manager has ended. Reports messages meanwhile.
+    /// Waits until the package manager has ended. Reports its messages in the meantime.
     pub(super) async fn ended(&mut self, progress: &dyn Progress) -> Result<()> {
         while let Some(said) = self.said.recv().await {
             match said {
@@ -132,15 +131,14 @@ impl<'a> Installing<'a> {
         let (installed, done) = tokio::select! {
             installed = self.ended(progress) => (installed, beside.await),
             done = &mut beside => {
-                // From here on, the run waits only for the packages, which may take a long time.
+                // From here on, the run only waits for the package manager, which may take long.
                 if let Err(error) = &done {
                     progress.warned(&format!("{error}; this run waits until the package manager ends"));
                 }
                 if let Some(step) = self.steps.last() {
                     progress.applying(step);
                 }
-                // Messages about downloads have replaced the message about the wait, so the message about the wait is
-                // repeated.
+                // Messages about downloads have replaced the message about the wait on the terminal. Repeat the message about the wait.
                 if let Some(what) = &self.waiting {
                     progress.waiting_for(what);
                 }
@@ -160,7 +158,7 @@ impl<'a> Installing<'a> {
 
     fn join(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        // If the thread has panicked, the panic continues here.
+        // If the thread has panicked, raise its panic here.
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -169,14 +167,14 @@ impl Drop for Installing<'_> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             log::info!("waiting for the package manager to finish");
-            // The result of the package manager is ignored, because the next run checks which packages are installed.
+            // Ignore the result of the package manager, because the next run checks which packages are installed.
             let _ = thread.join();
         }
     }
 }
 
 impl Run<'_> {
-    /// Adds repositories and installs packages, unless they were installed beside the downloads.
+    /// Adds repositories and installs packages, unless they were already installed during the downloads.
     pub(super) fn packages(&self, steps: &Steps<'_>) -> Result<()> {
         let mut names = Vec::new();
         for (step, resource) in steps {
@@ -231,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// A package manager that sends a message, then works until it is told to end, and may fail.
+    /// A package manager that sends a message, and works until the test lets it end. It may fail.
     struct Slow {
         may_end: Mutex<Receiver<()>>,
         has_ended: AtomicBool,
@@ -278,7 +276,7 @@ mod tests {
         Error::Command { command: command.into(), outcome: "failed (exit status: 100)".into() }
     }
 
-    /// Records the messages on the run's own thread. Each message about a wait lets the package manager end.
+    /// Records the messages on the thread of the run. Each message about a wait lets the package manager end.
     struct Told {
         lines: Mutex<Vec<String>>,
         end: Sender<()>,
@@ -287,8 +285,7 @@ mod tests {
     impl Progress for Told {
         fn waiting_for(&self, what: &str) {
             self.lines.lock().push(what.to_owned());
-            // When the other work is done, `beside` repeats this message. Then the package manager may already have
-            // ended, and sending fails.
+            // `beside` repeats this message after the other work. By then, the package manager may have ended, so sending may fail.
             let _ = self.end.send(());
         }
         fn warned(&self, what: &str) {
@@ -334,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_waits_for_the_package_manager_whatever_fails() {
-        // The package manager ends only after its message was received.
+        // The package manager ends only after the run has received its message.
         let (outcome, told, has_ended) = beside(false, Ok(1)).await;
         assert_eq!((outcome.unwrap(), has_ended), (1, true));
         assert!(told.contains(&"waiting for apt".to_owned()), "{told:?}");

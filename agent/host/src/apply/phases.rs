@@ -34,7 +34,7 @@ use crate::secrets::Secrets;
 use crate::staged::{sweep, sweep_below};
 use crate::stamps::STATE;
 
-/// A plan, and everything that all phases read.
+/// A plan, and the inputs that all phases read.
 #[derive(Clone, Copy)]
 pub(super) struct Change<'a> {
     pub(super) host: &'a Host,
@@ -45,7 +45,7 @@ pub(super) struct Change<'a> {
     pub(super) scope: Scope<'a>,
 }
 
-/// A change that is not refused. Nothing has been downloaded or written.
+/// A change that the checks allow. Nothing has been downloaded or written.
 pub(super) struct Checked<'a> {
     change: Change<'a>,
     record: Record,
@@ -54,21 +54,21 @@ pub(super) struct Checked<'a> {
     is_guarded: bool,
 }
 
-/// A change whose inputs are all downloaded and verified. The machine is unchanged, except that a machine which is no
-/// node yet already has its packages.
+/// A change whose inputs are all downloaded and verified. The machine is still unchanged. Only a machine that is not yet a node already has
+/// its packages.
 pub(super) struct Prepared<'a> {
     change: Change<'a>,
     record: Record,
     inputs: Inputs<'a>,
     is_guarded: bool,
     has_packages: bool,
-    /// Whether systemd still has to read a changed unit file.
+    /// Whether systemd has not yet read a changed unit file.
     is_unread: bool,
-    /// The images that are already loaded.
+    /// The images that were already loaded.
     loaded: BTreeSet<String>,
 }
 
-/// A change that is in the record, with a backup of everything that it replaces.
+/// A change that the record contains, with a backup of everything that the change replaces.
 pub(super) struct Begun<'a> {
     change: Change<'a>,
     record: Record,
@@ -77,7 +77,7 @@ pub(super) struct Begun<'a> {
     run: Run<'a>,
 }
 
-/// A change that was applied except for its removals. The node is healthy.
+/// A change after all stages except removals. The node is healthy.
 pub(super) struct Changed<'a> {
     begun: Begun<'a>,
     report: Report,
@@ -95,8 +95,8 @@ impl<'a> Change<'a> {
         Ok(Checked { change: self, record, preparation, is_guarded })
     }
 
-    /// Removes what a killed run left. If no run has claimed a resource on this machine yet, except for early units,
-    /// records the machine's current state. Returns whether systemd has not read a unit's file yet.
+    /// Removes the leftovers of a killed run. Records the current state of the machine, unless a run has already claimed resources. Early
+    /// units do not count as claimed resources. Returns whether systemd has not yet read a unit file.
     fn note_sight(self, record: &Record, certificates: &Certificates<'_>) -> Result<bool> {
         let Change { host, desired, secrets, scope, .. } = self;
         sweep_all(&host.root, desired, record)?;
@@ -143,7 +143,7 @@ impl<'a> Checked<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// Backs up what the change replaces, and records that the change has begun.
+    /// Backs up everything that the change replaces, and records that the change has begun.
     pub(super) async fn begin(self) -> Result<Begun<'a>> {
         let Prepared { change, mut record, inputs, is_guarded, has_packages, is_unread, loaded } = self;
         let Change { host, plan, desired, secrets, progress, scope } = change;
@@ -199,8 +199,8 @@ impl<'a> Prepared<'a> {
 }
 
 impl<'a> Begun<'a> {
-    /// Applies all stages but the removals. If a step fails and the change must be undone, rolls back before it
-    /// returns ([`Error::RolledBack`]).
+    /// Applies all stages except removals. If a step fails and requires a rollback, rolls the change back and returns
+    /// [`Error::RolledBack`].
     pub(super) async fn change(self) -> Result<Changed<'a>> {
         let Change { host, plan, progress, .. } = self.change;
         let mut report = Report { summary: plan.summary(), kept: plan.kept.clone(), ..Report::default() };
@@ -218,8 +218,7 @@ impl<'a> Begun<'a> {
 }
 
 impl Changed<'_> {
-    /// Removes what is no longer wanted, and records the node's new state. Fails also if a unit failed that nothing else
-    /// waited for.
+    /// Removes unwanted resources, and records the node's new state. Also fails if a unit has failed for which the run did not wait.
     pub(super) async fn settle(self, downloads: &Downloads) -> Result<Report> {
         let Changed { begun: Begun { change, mut record, written, run }, mut report } = self;
         let Change { host, plan, desired, secrets, progress, scope } = change;
@@ -248,7 +247,7 @@ impl Changed<'_> {
             settle(change, record, &written, &attempt, failures.as_ref())?;
         }
         let wanted = hashes_of(desired);
-        // A run of scope `Part` does not know what the rest of the node downloads.
+        // A run of scope `Part` does not know which downloads the rest of the node needs.
         if !scope.is_part() && !wanted.is_empty() {
             downloads.trim_cache(&host.root, &wanted)?;
         }
@@ -256,9 +255,9 @@ impl Changed<'_> {
     }
 }
 
-/// Records the final state of all resources, to which a failed later change is rolled back. A run that had nothing to
-/// do leaves the record unchanged. Resources whose failure does not stop a run may have failed, such as a unit that no
-/// pod waits for. Then the record has the state and the failure.
+/// Records the final state of all resources. If a later change fails, it is rolled back to this state. If the run had nothing to do, the
+/// record stays unchanged. Some failures do not stop a run, such as that of a unit that no pod waits for. In this case, the record contains
+/// both the state and the failure.
 fn settle(
     change: Change<'_>,
     mut record: Record,
@@ -298,7 +297,7 @@ fn settle(
     record.write(&host.root)
 }
 
-/// Removes temporary files that a killed run left. This includes files of resources that are no longer desired.
+/// Removes the temporary files of killed runs, also for resources that are no longer desired.
 fn sweep_all(root: &Root, desired: &DesiredState, record: &Record) -> Result<()> {
     let desired = desired.iter().map(|(id, _)| id);
     let recorded = record.claims().map(|(id, _)| id);

@@ -14,7 +14,7 @@ use crate::stamps::Stamp;
 use crate::system::pods::end_containers_of;
 
 impl Run<'_> {
-    /// Writes the manifests of static pods or ends their containers, and waits for each pod.
+    /// Writes the manifests of static pods, or restarts their containers, and waits for each pod.
     pub(super) async fn pods(&self, steps: &Steps<'_>) -> Result<()> {
         for one in steps {
             let (step, resource) = one;
@@ -42,7 +42,7 @@ impl Run<'_> {
         }
     }
 
-    /// The digest of the files that a static pod would read if it started now, in the form of its stamp.
+    /// The digest of the files that a static pod would read if the pod started now, in the form of the pod's stamp.
     fn reading_of(&self, manifest: &File) -> Result<Option<String>> {
         let mounted = mounted(manifest, self.desired).into_iter().map(|(_, resource)| resource);
         let found = self.found(mounted)?;

@@ -20,7 +20,7 @@ impl Run<'_> {
         let is_host = |step: &&&Step| step.resource.kind == Kind::HostsEntry;
         let hosts: Vec<&str> = steps.iter().filter(is_host).map(|step| step.resource.name.as_str()).collect();
         if !hosts.is_empty() {
-            // All entries of `/etc/hosts` are removed in one step, because they share the file.
+            // Remove all entries of `/etc/hosts` in one step, because they are in one file.
             remove_entries(&self.host.root, &hosts)?;
         }
         for step in &steps {
@@ -41,8 +41,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Removes unwanted drop-ins. If a drop-in changed, systemd reads all unit files again, including unit files of
-    /// other programs.
+    /// Removes unwanted drop-ins. If a drop-in was removed or changed, systemd reads all unit files again, including those of other
+    /// programs.
     pub(super) fn drop_ins(&self) -> Result<()> {
         let mut is_unread = self.is_unread;
         for step in self.plan.stage(Stage::Files) {

@@ -29,10 +29,10 @@ pub(super) struct Run<'a> {
     pub(super) secrets: &'a dyn Secrets,
     pub(super) inputs: Inputs<'a>,
     pub(super) progress: &'a dyn Progress,
-    /// The progress of the change; `None` if the run does not wait for components.
+    /// The progress of the change; `None` if the run does not wait until components are healthy.
     pub(super) changing: Option<Changing>,
-    /// Whether systemd still has to read changed unit files. An interrupted run changed them, or another program did
-    /// before the first run on this machine.
+    /// Whether systemd has not yet read changed unit files. An interrupted run may have changed them, or another program before the first
+    /// run on this machine.
     pub(super) is_unread: bool,
     /// The images that were loaded before the change began.
     pub(super) loaded: BTreeSet<String>,
@@ -43,11 +43,11 @@ pub(super) struct Run<'a> {
     pub(super) starts: Starts,
 }
 
-/// Steps with their desired resources.
+/// Steps, each with its desired resource.
 pub(super) type Steps<'a> = [(&'a Step, &'a Resource)];
 
 impl Run<'_> {
-    /// Runs all stages except removals, which follow when the node is healthy.
+    /// Runs all stages except removals. Removals follow when the node is healthy.
     pub(super) async fn all(&self, report: &mut Report) -> Result<()> {
         for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Removals) {
             let steps: Vec<(&Step, &Resource)> = self
@@ -81,7 +81,7 @@ impl Run<'_> {
             ));
         }
         match self.starts.fatal_failures() {
-            // The journal stays, so that the next run continues or rolls back the change.
+            // Keep the journal, so that the next run continues or rolls back the change.
             Some(error) => Err(error),
             None => self.end_change().await,
         }
@@ -107,12 +107,12 @@ impl Run<'_> {
             Stage::Images => self.load_images().await,
             Stage::Pods => self.pods(steps).await,
             Stage::Runtime | Stage::Services => self.units(steps).await,
-            // `removals` handles this stage.
+            // The function `removals` handles this stage.
             Stage::Removals => Ok(()),
         }
     }
 
-    /// Observes the current state of resources that a unit or pod is about to read.
+    /// Observes the resources that a unit or pod is about to read.
     pub(super) fn found<'r>(
         &'r self,
         resources: impl Iterator<Item = &'r Resource>,
@@ -122,7 +122,7 @@ impl Run<'_> {
             .all()
     }
 
-    /// Asks the cloud for the pods' IPv6 addresses, before a program starts that assigns these addresses to pods.
+    /// Asks the cloud for the pods' IPv6 addresses. This must happen before the start of the program that assigns the addresses.
     async fn ipv6_prefix(&self, steps: &Steps<'_>) -> Result<()> {
         let Some((step, _)) = steps.iter().find(|(step, _)| step.resource.kind == Kind::Ipv6Prefix) else {
             return Ok(());
@@ -155,7 +155,7 @@ impl Run<'_> {
         let KernelModule { name, package } = module;
         let kernel = &self.host.kernel;
         if let Some(package) = package.as_deref().filter(|_| !kernel.has(name))
-            // A mirror may no longer have the package for the running kernel.
+            // This may fail: a mirror may no longer have the package for the running kernel.
             && let Err(error) = self.host.packages.install(&[package], self.progress)
         {
             self.progress.warned(&format!("the kernel module {name} may be missing: {error}"));
@@ -175,13 +175,13 @@ impl Run<'_> {
     }
 }
 
-/// Whether the timing of a run shows a stage as one step. Packages and units have steps of their own.
+/// Whether the timing of a run shows a stage as one step. In other stages, each package or unit is a step.
 fn is_one_step(stage: Stage) -> bool {
     !matches!(stage, Stage::Packages | Stage::Runtime | Stage::Services)
 }
 
-/// Deletes the start stamps of units and static pods that will restart, before the files that they read are written.
-/// If the restart is interrupted or fails, the next run retries it, even if all files are right by then.
+/// Deletes the start stamps of units and static pods that will restart, before their files are written. If a restart is interrupted or
+/// fails, the next run retries it, although all files are already right.
 fn forget_starts(root: &Root, plan: &Plan) -> Result<()> {
     let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
     plan.steps.iter().try_for_each(|step| match step.resource.kind {

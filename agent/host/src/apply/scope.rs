@@ -7,8 +7,8 @@ use kops_agent_plan::resource::DesiredState;
 use crate::attempt::Attempt;
 use crate::record::Record;
 
-/// The state that a run leads to. `None` if the run does not cover a whole node. A run that repairs a machine or
-/// renews its certificates leads to the state that the machine already has.
+/// The state that the machine has after a run. `None` if the run does not cover a whole node. A run that repairs a machine or renews its
+/// certificates keeps the state that the machine already has.
 pub(super) fn attempt(scope: Scope<'_>, desired: &DesiredState, record: &Record) -> Option<Attempt> {
     let config_hash = scope.config_hash()?;
     match (scope, &record.settled_state) {
@@ -20,40 +20,40 @@ pub(super) fn attempt(scope: Scope<'_>, desired: &DesiredState, record: &Record)
     }
 }
 
-/// Which part of the machine a desired state describes.
+/// The part of the machine that a desired state describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// Everything that belongs to the agent. The plan removes resources that the agent created earlier and that are no
-    /// longer desired. The result is recorded.
+    /// All resources that belong to the agent. The plan removes resources that the agent created earlier and that are no longer desired.
+    /// The result is recorded.
     Node {
-        /// `NodeupConfigHash` of the configuration that leads to this state.
+        /// The `NodeupConfigHash` of the configuration from which this state is derived.
         config_hash: &'a str,
         /// The published hashes of downloads, by URL.
         known_hashes: &'a BTreeMap<String, String>,
-        /// URLs of store files that this node may not read. The state was decided without them.
+        /// The URLs of store files that this node may not read. The state was derived without them.
         without: &'a BTreeSet<String>,
     },
-    /// Applies the last applied state again, because the new state is unknown or must not be applied. Otherwise like
-    /// [`Scope::Node`], but recorded failures and rollbacks stay.
+    /// Applies the last applied state again, because the new state is unknown or must not be applied. In contrast to [`Scope::Node`],
+    /// recorded failures and rollbacks stay.
     LastApplied {
-        /// `NodeupConfigHash` of the configuration that was last applied.
+        /// The `NodeupConfigHash` of the last applied configuration.
         config_hash: &'a str,
     },
-    /// Only the certificates of a node that has converged to this configuration, and the programs that read them
+    /// Only the certificates of a node that has converged to this configuration, and the programs that read these certificates
     /// ([`kops_agent_plan::diff::renewal`]). The run records only the result of these resources.
     Renewal {
-        /// `NodeupConfigHash` of the configuration that was last applied.
+        /// The `NodeupConfigHash` of the last applied configuration.
         config_hash: &'a str,
     },
-    /// A part of a machine, independent of the rest. Nothing is recorded.
+    /// A part of a machine that does not depend on other parts. Nothing is recorded.
     Part,
-    /// Units that run before the rest of the node is known. The agent records these units as its own, but does not
-    /// record that a run has begun on this machine.
+    /// Units that run before the other resources of the node are known. The agent records these units as its own, but does not record that
+    /// a run has begun on this machine.
     Early,
 }
 
 impl<'a> Scope<'a> {
-    /// The store files that this node may not read and that the state does not depend on, if this scope knows them.
+    /// The store files that this node may not read, and on which the state does not depend. `None` if this scope does not know them.
     pub(super) fn without(self) -> Option<&'a BTreeSet<String>> {
         match self {
             Scope::Node { without, .. } => Some(without),
@@ -61,13 +61,12 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether the run leaves the rest of the machine unchanged: [`Scope::Part`] and [`Scope::Early`].
+    /// Whether the run leaves other parts of the machine unchanged: [`Scope::Part`] and [`Scope::Early`].
     pub(super) fn is_part(self) -> bool {
         matches!(self, Scope::Part | Scope::Early)
     }
 
-    /// `NodeupConfigHash` of the configuration that leads to this state. `None` if the run does not cover a whole
-    /// node.
+    /// The `NodeupConfigHash` of the configuration from which this state is derived. `None` if the run does not cover a whole node.
     pub(crate) fn config_hash(self) -> Option<&'a str> {
         match self {
             Scope::Node { config_hash, .. }

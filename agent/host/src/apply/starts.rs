@@ -26,7 +26,7 @@ pub(super) struct State {
     /// Units that pods wait for and that cannot start before this run ends.
     pub(super) left: BTreeSet<String>,
     failed: Vec<FailedResource>,
-    /// Whether a unit that pods wait for has used up its timeout. Units after it then wait in systemd's queue.
+    /// Whether a unit that pods wait for has reached its timeout. Units that are ordered after it then wait in systemd's queue.
     pub(super) is_late: bool,
 }
 
@@ -47,22 +47,21 @@ impl Starts {
         self.state.lock()
     }
 
-    /// Whether pods wait for a unit.
     pub(super) fn is_awaited(&self, unit: &str) -> bool {
         self.awaited.contains(unit)
     }
 
-    /// Whether a unit that pods wait for was left to systemd.
+    /// Whether a unit that pods wait for starts only after this run.
     pub(super) fn is_left(&self, unit: &str) -> bool {
         self.state().left.contains(unit)
     }
 
-    /// Records that a unit failed. Only the first reason is kept.
+    /// Records that a unit failed. If the unit has already failed in this run, keeps the first reason.
     pub(super) fn note_failed(&self, unit: &str, error: &Error) {
         self.note(&ResourceId::new(Kind::Unit, unit), error);
     }
 
-    /// Records a failure that does not stop the run. Only the first reason is kept.
+    /// Records a failure that does not stop the run. If the resource has already failed in this run, keeps the first reason.
     pub(super) fn note(&self, resource: &ResourceId, error: &Error) {
         let mut state = self.state();
         if !state.failed.iter().any(|failed| failed.resource == *resource) {
@@ -70,7 +69,7 @@ impl Starts {
         }
     }
 
-    /// Records a masked unit as failed if pods need it, because systemd would refuse to start it.
+    /// Records a masked unit as failed if pods need it, because systemd cannot start it.
     pub(super) fn note_masked(&self, plan: &Plan) {
         let is_masked = |kept: &&Kept| kept.resource.kind == Kind::Unit && kept.keeping == Keeping::Unmended;
         for Kept { resource, why, .. } in plan.kept.iter().filter(is_masked) {
@@ -90,18 +89,18 @@ impl Starts {
         failed.iter().filter(is_it).map(|failed| failed.resource.name.clone()).collect()
     }
 
-    /// The error for all failures, if there are any.
+    /// The error with all failures; `None` if nothing failed.
     pub(super) fn failures(&self) -> Option<Error> {
         Error::of_failed(self.state().failed.clone())
     }
 
-    /// The error for all failures, if no pod can run because of them.
+    /// The error with all failures, if no pod can run because of them.
     pub(super) fn fatal_failures(&self) -> Option<Error> {
         self.failures().filter(|error| !error.kind().leaves_a_working_node())
     }
 }
 
-/// Whether a plan only starts a unit and changes nothing else about it.
+/// Whether a plan only starts a unit and does not change the unit.
 pub(super) fn is_merely_started(plan: &Plan, unit: &ResourceId) -> bool {
     let starts = |change: &Change| matches!(change, Change::Start);
     plan.step(unit).is_some_and(|step| {

@@ -23,7 +23,6 @@ use crate::system::systemd::Act;
 use crate::unit_files::keep_replaced;
 
 impl Run<'_> {
-    /// Writes the unit files, makes systemd read them, and enables or disables units.
     pub(super) fn install_units(&self) -> Result<()> {
         let stages = [Stage::Runtime, Stage::Services];
         let steps = stages.iter().flat_map(|stage| self.plan.stage(*stage));
@@ -41,8 +40,8 @@ impl Run<'_> {
         for (step, unit) in units {
             self.enable(unit, step)?;
         }
-        // systemd reads all unit files even if none was written now: an earlier run may have been interrupted after
-        // it wrote some.
+        // systemd reads all unit files even if this run has written none, because an earlier run may have been interrupted after it wrote
+        // some.
         self.host.systemd.reload()
     }
 
@@ -72,7 +71,7 @@ impl Run<'_> {
         let systemd = &self.host.systemd;
         for change in &step.changes {
             let outcome = match change {
-                // An enabled unit would start at the next boot before its missing volume is mounted.
+                // Do not enable this unit: at the next boot, it would start before its missing volume is mounted.
                 Change::Enable if self.kept_down_by(&unit.name).is_some() => continue,
                 Change::Enable => systemd.enable(&unit.name),
                 Change::Disable => systemd.disable(&unit.name),
@@ -86,7 +85,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Starts, restarts and stops units.
     pub(super) async fn units(&self, steps: &Steps<'_>) -> Result<()> {
         for (step, resource) in steps {
             if let Resource::Unit(unit) = resource {
@@ -132,9 +130,8 @@ impl Run<'_> {
         }
     }
 
-    /// Records the digest of the files that a stopped unit is about to read. If the run ends during a slow start, the
-    /// next run waits for that start and does not restart the unit. If the unit does not start, the next run starts it
-    /// despite the digest.
+    /// Records the digest of the files that a stopped unit is about to read. If the run ends during a slow start, the next run waits for
+    /// that start and does not restart the unit. If the unit is then still stopped, the next run starts it despite the digest.
     fn note_read_by_start(&self, unit: &Unit, digest: &str) -> Result<()> {
         match self.host.systemd.states(&[&unit.name])?.first() {
             Some(state) if !state.running => Stamp::Unit.write(&self.host.root, &unit.name, digest),
@@ -142,12 +139,11 @@ impl Run<'_> {
         }
     }
 
-    /// Handles the failure of a unit that pods wait for. If a change of a working node caused the failure, returns an
-    /// error, which rolls the change back. Otherwise the run continues. The failure of a unit that did not run before
-    /// is not the fault of the change, unless the unit is the runtime or kubelet: a hook, for example, may always fail.
-    /// The health of the runtime and of kubelet shows whether they run without this unit.
+    /// Handles the failure of a unit that pods wait for. If a change of a working node caused the failure, returns an error, which rolls
+    /// the change back. Otherwise the run continues. If the unit did not run before, the change did not cause the failure: a hook, for
+    /// example, may always fail. Only the runtime and kubelet must run after every change.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
-        // A full disk or a lost connection to systemd says nothing about the unit.
+        // A full disk or a lost connection to systemd is not a failure of the unit.
         if !error.is_refusal() && !matches!(error, Error::Unhealthy { .. }) {
             return Err(error);
         }
@@ -164,15 +160,15 @@ impl Run<'_> {
         })
     }
 
-    /// The digest of the files that a unit would read if it started now, in the form of its stamp.
+    /// The digest of the files that a unit would read if the unit started now, in the form of the unit's stamp.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
         let own = ResourceId::new(Kind::Unit, &unit.name);
         let read = unit.restarted_by.iter().chain([&own]).filter_map(|id| self.desired.get(id));
         Ok(unit_reading(unit, &self.found(read)?).map(|reading| reading.to_string()))
     }
 
-    /// Moves unit files of an earlier agent version from a folder where they override upstream's units. This happens
-    /// last: if the run is interrupted before, the unit stays unchanged.
+    /// An earlier agent version wrote unit files into a folder where they override upstream's units. Moves these files to upstream's
+    /// folder. The move comes last, so that an interrupted run does not change which unit file is used.
     pub(super) fn move_units(&self) -> Result<()> {
         for step in &self.plan.steps {
             let is_moved = step

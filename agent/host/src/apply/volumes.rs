@@ -20,7 +20,6 @@ use crate::volumes::is_optional;
 use crate::volumes::is_volume_mounted;
 
 impl Run<'_> {
-    /// Mounts the volumes and bind mounts.
     pub(super) async fn volumes(&self, steps: &Steps<'_>) -> Result<()> {
         for (step, resource) in steps {
             self.progress.applying(step);
@@ -43,8 +42,7 @@ impl Run<'_> {
             return Err(error);
         }
         self.starts.note(&step.resource, &error);
-        // At the next boot, units must not start without the volume. If another file system is mounted there, it stays
-        // unchanged.
+        // At the next boot, units must not start without the volume. If another file system is mounted at the path, it stays mounted.
         match self.host.mounts.mounted(mount)? {
             None => self.host.mount_at_boot(mount),
             Some(_) => Ok(()),
@@ -64,8 +62,7 @@ impl Run<'_> {
         }
         self.host.root.make_dirs(&mount.path)?;
         let (mounts, device) = (Arc::clone(&self.host.mounts), mount.device.clone());
-        // Only the wait can be interrupted. A half-made file system would look like data, so the mount itself is not
-        // interrupted.
+        // Only the wait can be interrupted. The mount may create a file system, and a half-created file system would look like data.
         apart("waiting for a device", move || mounts.wait_for(&device)).await?;
         self.host.mounts.mount(mount)
     }
@@ -82,7 +79,7 @@ impl Run<'_> {
         [&bind.source, &bind.path].iter().any(|path| self.missing_below(path).is_some())
     }
 
-    /// Whether a resource would be written to the empty folder of a missing volume. The volume would hide it later.
+    /// Whether a resource would be written to the empty folder of a missing volume. A later mount of the volume would hide the resource.
     pub(super) fn is_below_missing(&self, resource: &ResourceId) -> bool {
         matches!(resource.kind, Kind::Directory | Kind::File | Kind::Symlink)
             && self.missing_below(&resource.name).is_some()

@@ -25,7 +25,7 @@ pub(super) enum Trouble {
     Slow(String),
     /// A retry at the same server cannot succeed.
     Lasting(String),
-    /// The fault is on this machine.
+    /// The cause is on this machine.
     Own(Error),
 }
 
@@ -54,13 +54,13 @@ impl From<std::io::Error> for Trouble {
     }
 }
 
-/// An answer whose body is not read yet.
+/// An answer with a body that is still unread.
 pub(super) struct Opened {
     /// The position in the file of the body's first byte.
     pub(super) begins_at: u64,
     /// The size of the file, if the server states it.
     pub(super) total: Option<u64>,
-    /// The server's identifier of this version of the file, if it is a strong one.
+    /// The server's identifier of this version of the file, if the identifier is strong.
     pub(super) validator: Option<String>,
     pub(super) body: Body,
 }
@@ -75,7 +75,7 @@ impl Body {
     /// The next bytes of the body, or `None` at its end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         match self {
-            // A server that began to answer is reachable, even if the body fails.
+            // The server is reachable even if the body fails, because it began to answer.
             Body::Http(response) => {
                 response.chunk().await.map_err(|error| Trouble::Passing(innermost_cause(error)))
             }
@@ -89,8 +89,7 @@ impl Body {
     }
 }
 
-/// Requests a file from byte `from` on. If the server's version differs from `validator`, the answer is the whole
-/// file.
+/// Requests a file from byte `from` on. If the server has another version than `validator`, the answer is the whole file.
 pub(super) async fn open(
     client: &LocationClient,
     at: &Location,
@@ -118,8 +117,8 @@ pub(super) async fn open(
         StatusCode::OK => (0, number(headers, CONTENT_LENGTH.as_str())),
         StatusCode::PARTIAL_CONTENT => content_range(headers)
             .ok_or_else(|| Trouble::Passing("the server's answer has no valid Content-Range".into()))?,
-        // The part on the disk is at least as large as the file, so there is nothing to read. The hash shows whether
-        // the part is the complete file.
+        // The part on the disk is at least as large as the file, so there is nothing to download. The hash shows whether the part is the
+        // complete file.
         StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => {
             return Ok(Opened { begins_at: from, total: None, validator: None, body: Body::Nothing });
         }
@@ -129,7 +128,7 @@ pub(super) async fn open(
     Ok(Opened { begins_at, total, validator, body: Body::Http(response) })
 }
 
-/// The size of a file, if it can be learnt without downloading the file.
+/// The size of a file, if the server reports it without a download.
 pub(super) async fn size(
     client: &LocationClient,
     at: &Location,
@@ -147,7 +146,7 @@ pub(super) async fn size(
         .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {limit:.0?}")))??;
     match response.status() {
         StatusCode::OK => Ok(number(response.headers(), CONTENT_LENGTH.as_str())),
-        // Not every server supports HEAD. The download itself reports a real error.
+        // Not every server supports HEAD, so an error here may not matter. The download reports real errors.
         _ => Ok(None),
     }
 }
@@ -160,7 +159,7 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// The start of the part that the server sends, and the file's size: `bytes 5-9/10` (RFC 9110, section 14.4).
+/// The position of the first byte in the answer, and the file's size, as in `bytes 5-9/10` (RFC 9110, section 14.4).
 fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
     let (part, total) = headers.get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?.split_once('/')?;
     Some((part.split_once('-')?.0.trim().parse().ok()?, total.trim().parse().ok()))
@@ -174,7 +173,7 @@ fn strong_validator(headers: &HeaderMap) -> Option<String> {
     (knows_ranges && tag.starts_with('"')).then(|| tag.to_owned())
 }
 
-/// Turns an error status into an error. The message quotes the server, except for 404, which needs no explanation.
+/// Turns an error status into an error. The message quotes the server's answer, unless it is a 404.
 async fn refusal(answer: Response) -> Trouble {
     let status = answer.status();
     let said = format!("the server answered {status}");

@@ -23,7 +23,6 @@ const LOCK: &str = ".kops-agent.lock";
 const PART: &str = ".part";
 const VALIDATOR: &str = ".part.validator";
 
-/// The cache of one run.
 #[derive(Clone)]
 pub(crate) struct Cache {
     pub(super) dir: Arc<Dir>,
@@ -32,8 +31,8 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache in `path`, a directory of the machine, or in the default directory below the root. Files that a
-    /// killed run unpacked are removed. Fails if another run uses the cache.
+    /// Opens the cache in `path`, which is a directory of the machine, or in the default directory below the root. Removes files that a
+    /// killed run has unpacked. Fails if another run uses the cache.
     pub(crate) fn open(root: &Root, path: Option<&Path>) -> Result<Cache> {
         let dir = match path {
             Some(path) => Root::open(path)?.make_dirs("/.")?,
@@ -52,8 +51,7 @@ impl Cache {
     }
 
     fn new(dir: Dir) -> Result<Cache> {
-        // The lock is on a file that only root can open. Any user can open the directory, and could lock the
-        // directory.
+        // The lock is on a file that only root can open. The directory can be opened by any user, who could then lock it.
         let lock = dir.open_or_create(LOCK)?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| Error::Path {
             doing: "use",
@@ -64,7 +62,6 @@ impl Cache {
         Ok(Cache { dir: Arc::new(dir), staging, _lock: Arc::new(lock) })
     }
 
-    /// The directory for files in preparation.
     pub(super) fn staging(&self) -> &Staging {
         &self.staging
     }
@@ -88,7 +85,7 @@ impl Cache {
         self.dir.remove(&name(sha256, url))
     }
 
-    /// The size of an incomplete download.
+    /// The number of downloaded bytes of an incomplete download.
     pub(super) fn part_size(&self, sha256: &str, url: &str) -> Result<u64> {
         match self.dir.entry(&format!("{}{PART}", name(sha256, url)))? {
             Some(Entry::File(metadata)) => Ok(metadata.size),
@@ -104,7 +101,7 @@ impl Cache {
     }
 }
 
-/// The file name of a download: its hash and the last part of its URL.
+/// The file name of a download: its hash, and the last path segment of its URL.
 fn name(sha256: &str, url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or(url);
     let base = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -135,7 +132,6 @@ impl Part {
         Error::path(doing, self.dir.shown(&self.beside(PART)), error)
     }
 
-    /// Appends bytes to the part.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))
     }
@@ -149,8 +145,8 @@ impl Part {
             .map_err(|error| self.failed("write", error))
     }
 
-    /// Notes the URL of the part and the server's identifier of this version of the file (RFC 9110, section 8.8.3).
-    /// With this identifier, the next run can request the rest of the same version.
+    /// Notes the URL of the part and the server's identifier of this version of the file (RFC 9110, section 8.8.3). With this identifier,
+    /// the next run can request the missing bytes of this version.
     pub(super) fn note_validator(&self, from: &str, validator: Option<&str>) -> Result<()> {
         let name = self.beside(VALIDATOR);
         self.dir.remove(&name)?;
@@ -161,7 +157,7 @@ impl Part {
             .map_err(|error| Error::path("write", self.dir.shown(&name), error))
     }
 
-    /// The noted URL, and the server's identifier of the version.
+    /// The noted URL, and the noted identifier of the version.
     pub(super) fn validator(&self) -> Result<Option<(String, String)>> {
         let name = self.beside(VALIDATOR);
         if !matches!(self.dir.entry(&name)?, Some(Entry::File(_))) {

@@ -11,7 +11,7 @@ use super::progress::Progress;
 use crate::error::Result;
 use kops_agent_net::Location;
 
-/// Maximum size of a document, in bytes.
+/// The maximum size of a document, in bytes.
 const LARGEST: usize = 1 << 20;
 
 impl Downloads {
@@ -49,7 +49,7 @@ impl Downloads {
         while let Some(piece) = tokio::time::timeout(timeout, opened.body.next()).await.map_err(stalled)?? {
             document.extend_from_slice(&piece);
             if document.len() > LARGEST {
-                return Err(Trouble::Lasting(format!("it is larger than {LARGEST} bytes")));
+                return Err(Trouble::Lasting(format!("the document is larger than {LARGEST} bytes")));
             }
         }
         Ok(document)
@@ -69,7 +69,8 @@ mod tests {
     use super::super::progress::Silent;
     use super::*;
 
-    /// Downloads a document from a server that answers two requests with `status`. Returns the outcome and the number of requests.
+    /// A server answers two requests with `status`, and later requests with a document. Downloads the document. Returns the outcome and the
+    /// number of requests.
     async fn document_after_two(status: u16, give_up_after: Duration) -> (Result<Vec<u8>>, usize) {
         let requests = Arc::new(AtomicUsize::new(0));
         let count = requests.clone();

@@ -19,13 +19,12 @@ use super::staging::Ready;
 use crate::error::{Error, Result};
 use crate::root::Root;
 
-/// How many downloads are asked for their size at the same time.
+/// How many requests for the size of a download run concurrently.
 const ASKED_AT_ONCE: usize = 16;
 
 impl Downloads {
-    /// Fetches all requests into the cache and makes the wanted files from them. On return, every download is
-    /// verified, and the files are on the disk. Returns the first error, after all writers have ended. The downloaded
-    /// parts of the other requests stay in the cache.
+    /// Fetches all requests into the cache and makes the wanted files from them. On success, every download is verified, and the files are
+    /// on the disk. Returns the first error, after all writers have ended. Parts that were already downloaded stay in the cache.
     pub(crate) async fn fetch(
         &self,
         root: &Root,
@@ -38,13 +37,12 @@ impl Downloads {
         let run = Run { downloads: self, root, cache, servers: &servers, progress, busy };
         let fetched = run.all(requests).await;
         drop(run);
-        // Waits for the last writer: nothing is ever sent, and the channel closes when the last writer drops its end.
+        // Wait for the last writer. Nothing is ever sent: the channel closes when the last writer drops its sender.
         let _ = idle.recv().await;
         fetched
     }
 
-    /// Fetches each of these requests into the cache, even if others fail. Returns the errors of the failed ones by
-    /// hash.
+    /// Fetches each of these requests into the cache, even if another request fails. Returns the error of each failed request, by hash.
     pub(crate) async fn fetch_each(
         &self,
         root: &Root,
@@ -65,7 +63,7 @@ impl Downloads {
             .collect()
             .await;
         drop(run);
-        // Waits for the last writer.
+        // Wait for the last writer.
         let _ = idle.recv().await;
         failed
     }
@@ -85,7 +83,7 @@ impl Run<'_> {
             known.iter().filter_map(|(request, known)| Some((request.clone(), known.size?))).collect()
         };
         if self.check_space(&sizes(&known)).is_err() {
-            // A mirror may state a wrong size, so the other mirrors are asked, too.
+            // A mirror may state a wrong size, so ask the other mirrors, too.
             for (request, known) in &mut known {
                 self.ask_others(request, known).await;
             }

@@ -10,16 +10,14 @@ use tar::{Entry, EntryType, PaxExtensions};
 use super::error::in_units;
 use super::unpack::UnpackError;
 
-/// Maximum size of an entry that describes the next entry, in bytes. A path has at most 4 KiB; other descriptions are
-/// smaller.
+/// The maximum size of an entry that describes the next entry, in bytes. A path has at most 4 KiB, and other descriptions are smaller.
 const LARGEST_EXTENSION: u64 = 64 * 1024;
-/// Maximum unpacked size of an archive. It equals the largest download.
+/// The maximum unpacked size of an archive, in bytes. It equals the maximum size of a download.
 const LARGEST_ARCHIVE: u64 = 8 << 30;
 
-/// Passes each file to `take`, with its path and size, until `take` breaks off.
+/// Passes each file to `take`, with its path and size, until `take` breaks.
 ///
-/// The entries are read raw and their descriptions are assembled here. The `tar` crate would read a description of any
-/// size into memory.
+/// Reads raw entries and assembles their descriptions itself. The `tar` crate would read a description of any size into memory.
 pub(super) fn for_each_file(
     archive: impl Read,
     mut take: impl FnMut(&str, u64, &mut dyn Read) -> Result<ControlFlow<()>, UnpackError>,
@@ -44,8 +42,8 @@ pub(super) fn for_each_file(
     Ok(())
 }
 
-/// Whether an entry describes the next one: GNU's long names and link targets, and POSIX' extended headers (pax(1),
-/// "pax Interchange Format").
+/// Whether an entry describes the next entry: GNU's long names and link targets, and POSIX' extended headers (pax(1), "pax Interchange
+/// Format").
 fn describes_the_next(entry: EntryType) -> bool {
     entry.is_gnu_longname()
         || entry.is_gnu_longlink()
@@ -53,7 +51,7 @@ fn describes_the_next(entry: EntryType) -> bool {
         || entry.is_pax_global_extensions()
 }
 
-/// The description of a file, from the entries before it.
+/// The description of a file, which comes from the preceding entries.
 #[derive(Default)]
 struct Description {
     path: Option<Vec<u8>>,
@@ -65,7 +63,7 @@ impl Description {
         if entry.size() > LARGEST_EXTENSION {
             let (size, most) = (in_units(entry.size()), in_units(LARGEST_EXTENSION));
             return Err(unreadable(format!(
-                "the name of one of its files is {size} long; the limit is {most}"
+                "the name of a file in the archive is {size} long; the limit is {most}"
             )));
         }
         let kind = entry.header().entry_type();
@@ -78,7 +76,7 @@ impl Description {
         } else if kind.is_pax_local_extensions() {
             for record in PaxExtensions::new(&content).flatten() {
                 match record.key_bytes() {
-                    // A GNU long name takes precedence, as in the `tar` crate.
+                    // Like the `tar` crate, prefer a GNU long name.
                     b"path" if self.path.is_none() => self.path = Some(record.value_bytes().to_vec()),
                     b"size" => self.size = Some(record.value_bytes().to_vec()),
                     _ => {}
@@ -88,8 +86,7 @@ impl Description {
         Ok(())
     }
 
-    /// Rejects an entry that does not end where its header says. Otherwise the data after it could be read as another
-    /// entry.
+    /// Rejects an entry that does not end where its header says. Otherwise the data after its end could be read as the next entry.
     fn agrees_with(&self, entry: &Entry<'_, impl Read>) -> Result<(), UnpackError> {
         let size = entry.size().to_string();
         if self.size.as_ref().is_some_and(|other| other != size.as_bytes()) {
@@ -109,7 +106,7 @@ fn unreadable(reason: String) -> UnpackError {
     UnpackError::Unreadable(reason)
 }
 
-/// A reader that fails after a number of bytes. A few kilobytes may unpack to any size.
+/// A reader that fails after a maximum number of bytes, because a few kilobytes may unpack to any size.
 struct Bounded<R> {
     archive: R,
     left: u64,
@@ -119,7 +116,7 @@ impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let size = self.archive.read(buffer)?;
         self.left = self.left.checked_sub(size as u64).ok_or_else(|| {
-            io::Error::other(format!("it unpacks to more than {}", in_units(LARGEST_ARCHIVE)))
+            io::Error::other(format!("the archive unpacks to more than {}", in_units(LARGEST_ARCHIVE)))
         })?;
         Ok(size)
     }
@@ -217,7 +214,7 @@ mod tests {
             assert!(reason.contains("is 1.5 GiB long") && reason.contains("64.0 KiB"), "{reason}");
             assert_eq!(read.get(), 0, "of {}", char::from(kind));
 
-            // Descriptions of the maximum size, and one byte larger.
+            // The descriptions have the maximum size, or one byte more.
             let largest = usize::try_from(LARGEST_EXTENSION).unwrap();
             let archive = |size| [entry(kind, "x", &vec![b'a'; size]), entry(b'0', "f", b"")].concat();
             assert_eq!(files(archive(largest).as_slice()).unwrap().len(), 1);
@@ -244,7 +241,7 @@ mod tests {
         let bounded = |left| Bounded { archive: io::repeat(0).take(1000), left }.read_to_end(&mut Vec::new());
         assert_eq!(bounded(1000).unwrap(), 1000);
         let error = bounded(999).unwrap_err().to_string();
-        assert_eq!(error, "it unpacks to more than 8.0 GiB");
+        assert_eq!(error, "the archive unpacks to more than 8.0 GiB");
     }
 
     struct Counted<'a, R>(R, &'a Cell<u64>);

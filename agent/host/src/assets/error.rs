@@ -13,25 +13,24 @@ pub enum DownloadError {
     Unavailable {
         /// The first URL of the download.
         name: String,
-        /// Each mirror that was tried, with its last error.
+        /// Each tried mirror, with its last error.
         failures: Vec<MirrorFailure>,
-        /// The number of attempts at all mirrors together.
+        /// The number of attempts, at all mirrors together.
         attempts: usize,
-        /// The time from the first attempt to the last.
+        /// The time from the first to the last attempt.
         waited: Duration,
-        /// How many bytes are in the cache. They are unverified, and the next run resumes after them.
+        /// The number of unverified bytes in the cache. The next run resumes after these bytes.
         kept: u64,
     },
-    /// There is too little free disk space.
     #[error(
         "not enough disk space in {folder}: {} needed for downloads and unpacked files, {} free; free some space on that \
          file system and run again",
         in_units(*.needed), in_units(*.free)
     )]
     NoSpace {
-        /// A directory on the file system.
+        /// A directory on the file system that lacks space.
         folder: String,
-        /// The needed space, in bytes.
+        /// The required space, in bytes.
         needed: u64,
         /// The free space, in bytes.
         free: u64,
@@ -57,7 +56,7 @@ impl Failing for DownloadError {
     }
 }
 
-/// A mirror of a download, and its error.
+/// A mirror of a download, and the mirror's last error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorFailure {
     pub url: String,
@@ -80,7 +79,7 @@ fn unavailable(
             |text, MirrorFailure { url, reason }| format!("{text}; {}: {reason}", shown_url(url)),
         ),
     };
-    // Writing to a String cannot fail.
+    // Ignore the results of `write!`, because writing to a String cannot fail.
     if attempts > failures.len() {
         let waited = Duration::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
         let _ = write!(text, " (tried {attempts} times in {waited:.0?})");
@@ -95,7 +94,6 @@ fn unavailable(
     text
 }
 
-/// Formats a number of bytes for people.
 pub(super) fn in_units(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {

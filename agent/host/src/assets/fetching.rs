@@ -15,7 +15,7 @@ use super::staging::Ready;
 use crate::error::Result;
 use kops_agent_net::Location;
 
-/// How long a located URL is used. Its signature or token may expire a few minutes after it was made.
+/// How long a located URL is used. The signature or token in the URL may expire a few minutes after the lookup.
 const LOCATED_FOR: Duration = Duration::from_secs(60);
 
 /// The state of a download in progress.
@@ -25,22 +25,21 @@ pub(super) struct Fetching<'a> {
     /// The size that a mirror stated before the download.
     size: Option<u64>,
     sized_by: Option<String>,
-    /// The location of a URL that was already looked up, and when.
+    /// The last looked-up URL, with its location and the time of the lookup.
     location: Option<(String, Location, Instant)>,
-    /// Receives the bytes, from several answers if needed.
+    /// Receives the bytes. They may come from several answers.
     intake: Option<Intake>,
     /// The number of bytes on the disk, including bytes from an earlier run.
     at: u64,
-    /// The highest value that `at` has had.
+    /// The maximum of `at` so far.
     furthest: u64,
-    /// Whether the server stated the size.
+    /// Whether the server of the current answer stated the size.
     is_sized: bool,
-    /// The URL of all bytes so far. `None` if they come from several URLs or from an earlier run.
+    /// The URL from which all bytes so far came. `None` if they came from several URLs or from an earlier run.
     source: Option<String>,
-    /// Whether a download with bytes from several URLs was wrong. From then on, all bytes must come from the same
-    /// URL.
+    /// Whether bytes from several URLs did not have the right hash. If so, all bytes must come from one URL.
     is_suspicious: bool,
-    /// The URL and version of all bytes so far, if the server named a version.
+    /// The URL and the version of all bytes so far. `None` if the server named no version.
     validator: Option<(String, String)>,
     /// Whether the cache has unverified bytes of an earlier run.
     has_old_part: bool,
@@ -49,7 +48,7 @@ pub(super) struct Fetching<'a> {
     attempts: usize,
 }
 
-/// The result of a failed attempt.
+/// The consequence of a failed attempt.
 struct Judged {
     reason: String,
     /// Whether the attempt brought at least `least` new bytes (`DownloadTimeouts`).
@@ -97,7 +96,7 @@ impl<'a> Fetching<'a> {
             drop(busy);
             taken
         });
-        // If the task has panicked, the panic continues here.
+        // If the task has panicked, raise its panic here.
         taking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
@@ -138,7 +137,7 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// Reads the part that an earlier run left.
+    /// Reads the part of this download that an earlier run has stored.
     fn read_part(&mut self) -> Result<()> {
         let Request { sha256, .. } = &self.request;
         self.at = self.run.cache.part_size(sha256, self.request.name())?;
@@ -156,13 +155,13 @@ impl<'a> Fetching<'a> {
         self.run.servers.to_try(&urls).into_iter().map(str::to_owned).collect()
     }
 
-    /// Whether there is another server to ask that has not failed at this download.
+    /// Whether another server than that of `url` can be tried, and has not failed at this download.
     fn has_untried_besides(&self, url: &str) -> bool {
         let has_failed = |other: &String| self.failures.iter().any(|failure| failure.url == *other);
         self.to_try().iter().any(|other| other != url && !has_failed(other))
     }
 
-    /// Whether there is another server to ask.
+    /// Whether another server than that of `url` can be tried.
     fn has_others(&self, url: &str) -> bool {
         self.to_try().iter().any(|other| other != url)
     }
@@ -189,7 +188,7 @@ impl<'a> Fetching<'a> {
                 self.hopeless.push(url.to_owned());
                 (reason, false)
             }
-            // An endless answer may have filled the disk, for example. Another server may send less.
+            // The error may be due to this server, whose endless answer may have filled the disk. Another server may send fewer bytes.
             Trouble::Own(error) if !self.is_sized && self.has_others(url) => {
                 self.run.cache.part(&self.request.sha256, self.request.name())?.clear()?;
                 (self.at, self.validator) = (0, None);
@@ -215,7 +214,7 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// Requests the missing bytes from one server.
+    /// Requests the missing bytes from the server of `url`.
     async fn try_once(&mut self, url: &str) -> Result<Vec<Ready>, Trouble> {
         self.attempts += 1;
         let location = match self.location.take() {
@@ -262,12 +261,12 @@ impl<'a> Fetching<'a> {
             Verdict::Wrong { sha256, size, looks } if is_of_one_answer => {
                 (self.at, self.validator) = (0, None);
                 Err(Trouble::Lasting(format!(
-                    "its content is wrong: expected SHA-256 {}, got {sha256} in {size} bytes{looks}; the download was \
+                    "the content is wrong: expected SHA-256 {}, got {sha256} in {size} bytes{looks}; the download was \
                      discarded",
                     self.request.sha256
                 )))
             }
-            // The earlier bytes may have been wrong, or of another version.
+            // The bytes so far may be wrong, or may come from different versions.
             Verdict::Wrong { .. } | Verdict::Unfinished => {
                 self.run.cache.part(&self.request.sha256, self.request.name())?.clear()?;
                 (self.at, self.validator, self.is_suspicious) = (0, None, true);
@@ -294,7 +293,7 @@ impl<'a> Fetching<'a> {
         let most = self.run.downloads.largest;
         if let Some(total) = opened.total.filter(|total| *total > most) {
             return Err(Trouble::Lasting(format!(
-                "the server says that it is {}, and no download may be larger than {}",
+                "the server states a size of {}, but no download may be larger than {}",
                 in_units(total),
                 in_units(most)
             )));
@@ -302,7 +301,7 @@ impl<'a> Fetching<'a> {
         self.is_sized = self.stated(url, opened).is_some() || matches!(opened.body, Body::Nothing);
         if let Some(total) = opened.total.filter(|total| self.size.is_none_or(|size| *total > size)) {
             match self.run.check_space(&[(self.request.clone(), total)]) {
-                // The server may state a wrong size, so the other servers are asked, too.
+                // The server may state a wrong size, so ask the other servers, too.
                 Err(error) if self.has_others(url) => return Err(Trouble::Lasting(error.to_string())),
                 checked => checked?,
             }
@@ -327,12 +326,12 @@ impl<'a> Fetching<'a> {
         Ok(())
     }
 
-    /// The size that the server stated, in this answer or before the download.
+    /// The size that the server of `url` stated, in this answer or before the download.
     fn stated(&self, url: &str, opened: &Opened) -> Option<u64> {
         opened.total.or(self.size.filter(|_| self.sized_by.as_deref() == Some(url)))
     }
 
-    /// Maximum size of a download without a stated size. An endless answer leaves half of the free space.
+    /// The maximum size of a download without a stated size. It is limited so that an endless answer fills at most half of the free space.
     fn most_unsized(&self) -> Result<u64> {
         let (_, free) = self.run.cache.dir.free_space()?;
         let downloads = self.run.downloads;
@@ -349,7 +348,7 @@ impl<'a> Fetching<'a> {
             self.has_untried_besides(url).then(|| Rate::new(timeouts.slow_after, timeouts.least_unless_slow));
         let most = total.map_or_else(|| self.most_unsized(), Ok)?;
         while let Some(intake) = &self.intake {
-            // The intake has failed. `Intake::end` returns its error.
+            // The intake has failed. [`Intake::end`] returns its error.
             let Some(room) = intake.room().await else { return Ok(()) };
             let asked = Instant::now();
             let paced = pace.as_ref().map_or(Duration::MAX, Rate::remaining);

@@ -21,37 +21,37 @@ use super::unpack::{UnpackError, unpack};
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 
-/// How many pieces may wait while another one is written. A piece is one read from the network, up to some hundred
+/// How many pieces may wait while one piece is written. A piece is the result of one read from the network, with up to some hundred
 /// kilobytes. A longer queue would only use memory.
 const WAITING: usize = 1;
-/// Maximum unpacked size of one member. The largest programs of a node have some hundred MiB.
+/// The maximum unpacked size of a member, in bytes. The largest programs of a node have some hundred MiB.
 const LARGEST: u64 = 1 << 30;
-/// How many first bytes are kept to recognize wrong content.
+/// The number of first bytes that are kept to recognize wrong content.
 const BEGINNING: usize = 512;
 
 /// The result of a download.
 pub(super) enum Verdict {
-    /// The hash is right. These files are made from the download.
+    /// The hash is right. The value contains the files made from the download.
     Right(Vec<Ready>),
-    /// The hash is wrong. Nothing was kept.
+    /// The hash is wrong. No bytes are kept.
     Wrong {
         /// The SHA-256 of the received bytes.
         sha256: String,
         size: u64,
-        /// A description of the content for people. May be empty.
+        /// What the content looks like, as text for people. May be empty.
         looks: &'static str,
     },
-    /// The download is incomplete. Its bytes are kept.
+    /// The download is incomplete. The received bytes are kept.
     Unfinished,
 }
 
-/// Receives a download in pieces. If it is dropped, the received bytes are kept.
+/// Receives a download in pieces. Dropping this value keeps the received bytes.
 pub(super) struct Intake {
     pieces: mpsc::Sender<Piece>,
     working: JoinHandle<Result<Verdict>>,
 }
 
-/// A reserved place in the queue. A piece is read only after it has a place.
+/// A reserved place in the queue. The place is reserved before the piece is read.
 pub(super) struct Room<'a>(mpsc::Permit<'a, Piece>);
 
 impl Room<'_> {
@@ -66,7 +66,7 @@ enum Piece {
 }
 
 impl Intake {
-    /// Starts to receive the bytes after `part`. `busy` is held until the last byte is written.
+    /// Starts to receive the bytes after `part`. Holds `busy` until the last byte is written.
     pub(super) fn begin(
         cache: &Cache,
         request: &Request,
@@ -88,7 +88,7 @@ impl Intake {
         Ok(Intake { pieces, working })
     }
 
-    /// Waits for a place in the queue. `None` if writing has failed; [`Intake::end`] returns that error.
+    /// Waits for a place in the queue. `None` if writing has failed. [`Intake::end`] then returns the error.
     pub(super) async fn room(&self) -> Option<Room<'_>> {
         self.pieces.reserve().await.ok().map(Room)
     }
@@ -103,13 +103,13 @@ impl Intake {
     /// Waits until all received bytes are written.
     pub(super) async fn stop(self) -> Result<Verdict> {
         drop(self.pieces);
-        // If the task has panicked, the panic continues here.
+        // If the task has panicked, raise its panic here.
         self.working.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 }
 
-/// Makes the wanted files from a complete download in the cache. `None` if the cache has no such download. A damaged
-/// download is removed and also returns `None`.
+/// Makes the wanted files from a complete download in the cache. `None` if the cache has no such download. If the download is damaged,
+/// removes it and returns `None`.
 pub(super) fn take_cached(cache: &Cache, request: &Request) -> Result<Option<Vec<Ready>>> {
     let (sha256, name) = (&request.sha256, request.name());
     let Some((file, _)) = cache.get(sha256, name)? else { return Ok(None) };
@@ -122,13 +122,12 @@ pub(super) fn take_cached(cache: &Cache, request: &Request) -> Result<Option<Vec
     }
 }
 
-/// The bytes of a download in order: first the bytes on the disk, then the bytes that arrive. Each read adds its bytes
-/// to the hash and stores them.
+/// The bytes of a download in order: first those on the disk, then those that arrive. Each read hashes and stores its bytes.
 struct Stream {
     disk: Option<File>,
     arriving: Option<mpsc::Receiver<Piece>>,
     part: Option<Part>,
-    /// Files with the content of the whole download.
+    /// Files whose content is the whole download.
     wholes: Vec<Making>,
     syncer: Syncer,
     syncing: Syncing,
@@ -174,8 +173,7 @@ impl Stream {
                 Some(DownloadError::NoMember { url: url(), member, present })
             }
         };
-        // Read all bytes, because the hash also covers the bytes after the last member and the bytes of a broken
-        // archive.
+        // Read all bytes. The hash also covers the bytes after the last member, and the bytes of a broken archive.
         let drained = self.drain();
         if let Some(error) = self.failed {
             return Err(error);
@@ -311,8 +309,7 @@ fn unpack_members(
     })
 }
 
-/// Rejects a member that would fill the disk. A few kilobytes may claim any unpacked size, and the hash is known only
-/// after the last byte.
+/// Rejects a member that would fill the disk. A few kilobytes may unpack to any size, and the hash is checked only after the last byte.
 fn refuse_too_large(member: &str, size: u64, staging: &Staging) -> Result<(), UnpackError> {
     let free = staging.free_space().map_err(UnpackError::Own)?;
     let most = free.min(LARGEST);
@@ -325,7 +322,7 @@ fn refuse_too_large(member: &str, size: u64, staging: &Staging) -> Result<(), Un
     )))
 }
 
-/// Describes wrong content by its first bytes.
+/// Describes wrong content, judging by the first bytes.
 fn describe_content(beginning: &[u8]) -> &'static str {
     if http::is_page(beginning) {
         " (a proxy or mirror answered with an HTML page)"

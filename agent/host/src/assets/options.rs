@@ -17,7 +17,7 @@ pub struct Downloads {
     pub(super) buckets: Option<Arc<dyn Buckets>>,
     pub(super) timeouts: DownloadTimeouts,
     pub(super) largest: u64,
-    /// Maximum size in bytes of a download whose server does not state the size.
+    /// The maximum size of a download whose server states no size, in bytes.
     pub(super) largest_unsized: u64,
     cache: Option<PathBuf>,
     cache_limit: u64,
@@ -29,18 +29,16 @@ pub struct Downloads {
 pub struct DownloadTimeouts {
     /// A download fails if no mirror brings at least `least` new bytes for this long.
     pub give_up_after: Duration,
-    /// The first pause after all mirrors failed. Each later pause is about twice as long, up to 30 seconds.
+    /// The first pause after all mirrors have failed. The pause then doubles with each retry, up to 30 seconds.
     pub pause: Duration,
-    /// Window of the stall detection: an answer has stalled if fewer than `least` bytes come while the agent waits
-    /// this long.
+    /// An answer has stalled if fewer than `least` bytes come while the agent waits this long.
     pub stalled_after: Duration,
-    /// A download has stalled if fewer bytes than this come within `stalled_after`.
+    /// A download has stalled if fewer bytes than this come during `stalled_after`.
     pub least: u64,
-    /// An answer is slow if fewer than `least_unless_slow` bytes come while the agent waits this long. The next mirror
-    /// that has not failed then replaces the slow one, if there is such a mirror. So a slow mirror cannot delay a
-    /// download for days.
+    /// An answer is slow if fewer than `least_unless_slow` bytes come while the agent waits this long. If another mirror has not failed
+    /// yet, it then replaces the slow mirror. So a slow mirror cannot delay a download for days.
     pub slow_after: Duration,
-    /// An answer is slow if fewer bytes than this come within `slow_after`.
+    /// An answer is slow if fewer bytes than this come during `slow_after`.
     pub least_unless_slow: u64,
 }
 
@@ -48,7 +46,7 @@ pub struct DownloadTimeouts {
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl DownloadTimeouts {
-    /// The backoff of a download that starts now, or that has just got new bytes.
+    /// The backoff of a download. It starts when the download starts, and anew when new bytes arrive.
     pub(super) fn backoff(&self) -> Backoff<impl FnMut() -> Duration + use<>> {
         let pauses = Pauses { first: self.pause, longest: LONGEST_PAUSE };
         Backoff::new(self.give_up_after, pauses.jittered())
@@ -83,7 +81,7 @@ impl Downloads {
         }
     }
 
-    /// Also downloads objects of buckets.
+    /// Also downloads objects in buckets.
     pub fn buckets(self, buckets: Arc<dyn Buckets>) -> Downloads {
         Downloads { buckets: Some(buckets), ..self }
     }
@@ -111,7 +109,7 @@ impl Downloads {
         Cache::open(root, self.cache.as_deref())
     }
 
-    /// Removes downloads from an existing cache, except the current (`wanted`) and the previous downloads.
+    /// Removes downloads from an existing cache. Keeps the current (`wanted`) and the previous downloads.
     pub(crate) fn trim_cache(&self, root: &Root, wanted: &BTreeSet<&str>) -> Result<()> {
         match Cache::open_existing(root, self.cache.as_deref())? {
             Some(cache) => cache.trim(wanted, self.cache_limit),

@@ -3,9 +3,8 @@
 use kops_agent_plan::diff::Step;
 use kops_agent_plan::resource::ResourceId;
 
-/// Receives the events of a run as they happen.
 pub trait Progress: Send + Sync {
-    /// A download begins. `total` is its size in bytes, if known; `present` is how much of it is already there.
+    /// A download begins. `total` is its size in bytes, if known. `present` bytes are already in the cache.
     fn download_started(&self, name: &str, total: Option<u64>, present: u64) {
         let _ = (name, total, present);
     }
@@ -35,7 +34,7 @@ pub trait Progress: Send + Sync {
         let _ = component;
     }
 
-    /// The node runs, and work that waits for the node may start. The run continues with `what`.
+    /// The node is working, so work that depends on it may start. The run continues with `what`.
     fn serving(&self, what: &str) {
         let _ = what;
     }
@@ -45,13 +44,12 @@ pub trait Progress: Send + Sync {
         let _ = what;
     }
 
-    /// An action that the node does not need has failed.
+    /// An action has failed, but the node works without it.
     fn warned(&self, what: &str) {
         let _ = what;
     }
 }
 
-/// Ignores all progress.
 pub struct Silent;
 
 impl Progress for Silent {}

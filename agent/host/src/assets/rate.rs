@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Measures the rate of incoming bytes. Only the time spent waiting for bytes counts.
+/// Measures the rate of incoming bytes. Only counts the time in which the run waits for bytes.
 #[derive(Debug)]
 pub(super) struct Rate {
     window: Duration,
@@ -12,17 +12,17 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Requires at least `least` bytes for every `window` of waiting.
+    /// Requires at least `least` bytes in each `window` of waiting time.
     pub(super) fn new(window: Duration, least: u64) -> Rate {
         Rate { window, least, waited: Duration::ZERO, came: 0 }
     }
 
-    /// The timeout for the next bytes.
+    /// How long to wait for the next bytes.
     pub(super) fn remaining(&self) -> Duration {
         self.window.saturating_sub(self.waited)
     }
 
-    /// Records that `bytes` bytes came after waiting for `waited`.
+    /// Records that `bytes` bytes arrived after a wait of `waited`.
     pub(super) fn note(&mut self, bytes: u64, waited: Duration) {
         self.waited += waited;
         self.came += bytes;
@@ -31,7 +31,7 @@ impl Rate {
         }
     }
 
-    /// The error message after the timeout.
+    /// The error message if too few bytes arrive in time.
     pub(super) fn complaint(&self) -> String {
         match self.came {
             0 => format!("the server was silent for {:.0?}", self.window),
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_slow_disk_is_not_the_servers_fault() {
         let mut rate = Rate::new(30 * SECOND, 1000);
-        // The time between two calls does not count, even if it is minutes. Only the waiting counts.
+        // The time between two calls does not count, even if it is minutes.
         (0..10_000).for_each(|_| rate.note(1, Duration::ZERO));
         assert_eq!(rate.remaining(), 30 * SECOND);
     }

@@ -5,9 +5,9 @@ use super::staging::Want;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Lower-case hexadecimal SHA-256.
+    /// The SHA-256, in lower-case hexadecimal.
     pub(crate) sha256: String,
-    /// The mirrors, in the order of attempts.
+    /// The mirrors, in the order in which they are tried.
     pub(crate) urls: Vec<String>,
     /// The files to make from the download. The download also stays in the cache.
     pub(crate) wants: Vec<Want>,

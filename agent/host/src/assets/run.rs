@@ -23,32 +23,32 @@ pub(super) struct Run<'a> {
     pub(super) cache: &'a Cache,
     pub(super) servers: &'a Servers,
     pub(super) progress: &'a dyn Progress,
-    /// Every writer holds a clone. The channel closes when the last writer ends.
+    /// Each writer holds a clone. The channel closes when the last writer ends.
     pub(super) busy: mpsc::Sender<()>,
 }
 
-/// The known facts about a download before it starts.
+/// What is known about a download before it starts.
 #[derive(Default)]
 pub(super) struct DownloadFacts {
     pub(super) size: Option<u64>,
-    /// The URL that stated the size, its location, and when it was looked up.
+    /// The URL whose server stated the size, its location, and the time of the lookup.
     pub(super) location: Option<(String, Location, Instant)>,
 }
 
 impl Run<'_> {
-    /// Asks the download's servers for its size, one after another, until one answers.
+    /// Asks the servers of a download for the size, one after another, until a server answers.
     pub(super) async fn ask(&self, request: &Request) -> Result<DownloadFacts> {
         if let Some((_, size)) = self.cache.get(&request.sha256, request.name())? {
             return Ok(DownloadFacts { size: Some(size), location: None });
         }
         let urls: Vec<&str> = request.urls.iter().map(String::as_str).collect();
         for url in self.servers.to_try(&urls) {
-            // The download itself reports this error.
+            // Skip this URL. The download reports its error.
             let Ok(location) = self.locate(url).await else { continue };
             match attempt::size(&self.downloads.client, &location, self.downloads.timeouts.stalled_after)
                 .await
             {
-                // A size above the limit counts as unknown, because another mirror may have a smaller file.
+                // A size above the limit counts as unknown, because another mirror may state a smaller size.
                 Ok(size) => {
                     let size = size.filter(|size| *size <= self.downloads.largest);
                     return Ok(DownloadFacts {
@@ -63,8 +63,7 @@ impl Run<'_> {
         Ok(DownloadFacts::default())
     }
 
-    /// Asks the other mirrors for the size, too, and uses the smallest size. The download itself shows whether that
-    /// size is right.
+    /// Also asks the other mirrors for the size, and uses the smallest size. The download shows whether it is right.
     pub(super) async fn ask_others(&self, request: &Request, known: &mut DownloadFacts) {
         let asked = known.location.as_ref().map(|(url, ..)| url.clone());
         for url in request.urls.iter().filter(|url| asked.as_ref().is_some_and(|asked| asked != *url)) {
@@ -82,7 +81,7 @@ impl Run<'_> {
         }
     }
 
-    /// Looks up how to request a URL.
+    /// Finds out how to request a URL.
     pub(super) async fn locate(&self, url: &str) -> Result<Location, Trouble> {
         let parsed =
             Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is not a URL: {error}")))?;
@@ -98,7 +97,7 @@ impl Run<'_> {
         }
     }
 
-    /// Checks that there is space for the missing bytes of these downloads and for the files made from them.
+    /// Checks that there is space for the missing bytes of these downloads, and for the files that are made from the downloads.
     pub(super) fn check_space(&self, sizes: &[(Request, u64)]) -> Result<()> {
         let mut space = Space::default();
         let cache = &self.cache.dir;
@@ -109,8 +108,8 @@ impl Run<'_> {
                 if is_there { size } else { self.cache.part_size(&request.sha256, request.name())? };
             let unpacked = request.unpacked(size);
             space.add(cache, size.saturating_sub(present).saturating_add(unpacked))?;
-            // A file is moved from the cache into place. If its place is on another file system, the file is copied and
-            // needs space there, too.
+            // A file is moved from the cache to its final path. If this path is on another file system, the file is copied and also needs
+            // space on that file system.
             let mut devices = vec![cache.free_space()?.0];
             for want in &request.wants {
                 let Some(dir) = nearest(self.root, &want.path)? else { continue };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use reqwest::Url;
 
-/// A server is skipped after this many failures in a row.
+/// The number of consecutive failures after which a server is skipped.
 const STRIKES: u32 = 3;
 
 /// The number of consecutive failures of each server in one run.
@@ -13,7 +13,7 @@ const STRIKES: u32 = 3;
 pub(super) struct Servers(Mutex<BTreeMap<String, u32>>);
 
 impl Servers {
-    /// Records that the server could not be reached.
+    /// Records that the server is unreachable, so that it is skipped.
     pub(super) fn dead(&self, url: &str) {
         self.0.lock().insert(server(url), STRIKES);
     }
@@ -27,7 +27,7 @@ impl Servers {
         self.0.lock().remove(&server(url));
     }
 
-    /// The URLs to try, in order. URLs of dead servers are left out, unless all servers are dead.
+    /// The URLs to try, in order. URLs of skipped servers are left out, unless all servers are skipped.
     pub(super) fn to_try<'a>(&self, urls: &[&'a str]) -> Vec<&'a str> {
         let strikes = self.0.lock();
         let is_alive = |url: &&&str| strikes.get(&server(url)).is_none_or(|count| *count < STRIKES);

@@ -6,11 +6,11 @@ use super::error::DownloadError;
 use crate::error::Result;
 use crate::root::{Dir, Root};
 
-/// How many times larger an archive is when unpacked. Go programs, the largest part of a node, compress to between a
-/// half and a quarter of their size.
+/// The ratio of an archive's unpacked size to its size. Go programs are the largest part of a node, and compress to between a half and a
+/// quarter of their size.
 const UNPACKED: u64 = 3;
 
-/// The needed space on each file system.
+/// The required space on each file system.
 #[derive(Debug, Default)]
 pub(super) struct Space(BTreeMap<u64, Need>);
 
@@ -22,7 +22,7 @@ struct Need {
 }
 
 impl Space {
-    /// Adds needed space in a directory.
+    /// Adds required space in a directory.
     pub(super) fn add(&mut self, dir: &Dir, bytes: u64) -> Result<()> {
         let (device, free) = dir.free_space()?;
         let need = self.0.entry(device).or_insert_with(|| Need { folder: dir.shown(""), needed: 0, free });
@@ -40,7 +40,7 @@ impl Space {
     }
 }
 
-/// The closest existing directory above a path.
+/// The nearest existing directory above a path.
 pub(super) fn nearest(root: &Root, path: &str) -> Result<Option<Dir>> {
     let mut above = path.trim_end_matches('/');
     while let Some((shorter, _)) = above.rsplit_once('/') {
@@ -52,7 +52,7 @@ pub(super) fn nearest(root: &Root, path: &str) -> Result<Option<Dir>> {
     Ok(None)
 }
 
-/// An estimate of the size of the files made from a download of this size.
+/// Estimates the size of the files that are made from a download of this size.
 pub(super) fn unpacked(size: u64, wholes: usize, has_members: bool) -> u64 {
     let wholes = size.saturating_mul(wholes as u64);
     let members = if has_members { size.saturating_mul(UNPACKED) } else { 0 };

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::root::{Dir, set_mode, set_owner};
 
 const NAME: &str = "staging";
-/// How many bytes of a file are written before a sync starts.
+/// How many bytes of a file are written before the next sync starts.
 const SYNCED_AT_ONCE: usize = 16 << 20;
 
 /// A file to make from a download.
@@ -24,10 +24,10 @@ const SYNCED_AT_ONCE: usize = 16 << 20;
 pub(crate) struct Want {
     /// The final path of the file.
     pub(crate) path: String,
-    /// The archive member with the content. `None` if the content is the whole download.
+    /// The archive member that contains the content. `None` if the content is the whole download.
     pub(crate) member: Option<String>,
     pub(crate) mode: u32,
-    /// The UID and GID to set. `None` if the owner stays unchanged, or if the file's user does not exist yet.
+    /// The UID and GID of the file. `None` if the owner is not set, or if the file's user does not exist yet.
     pub(crate) owner: Option<(u32, u32)>,
 }
 
@@ -53,12 +53,11 @@ impl Staging {
         seen.insert(archive.to_owned(), files);
     }
 
-    /// The file lists that were noted since the last call.
+    /// The file lists that were noted since the last call of this function.
     pub(super) fn take_seen(&self) -> ArchiveFiles {
         mem::take(&mut *self.seen.lock())
     }
 
-    /// The number of free bytes on the file system of this directory.
     pub(super) fn free_space(&self) -> Result<u64> {
         Ok(self.dir.free_space()?.1)
     }
@@ -72,13 +71,13 @@ impl Staging {
         if let Some((uid, gid)) = want.owner {
             set_owner(&making.file, uid, gid).map_err(|error| making.failed("set the owner of", error))?;
         }
-        // The mode comes after the owner, because a change of owner clears mode bits.
+        // Set the mode after the owner, because a change of the owner clears mode bits.
         set_mode(&making.file, want.mode).map_err(|error| making.failed("set the mode of", error))?;
         Ok(making)
     }
 }
 
-/// A file that is being written. Dropping this value before `seal` removes the file.
+/// A file that is being written. If this value is dropped before `seal`, the file is removed.
 pub(super) struct Making {
     file: File,
     unsynced: usize,
@@ -94,7 +93,7 @@ impl Making {
         format!("{} for {}", self.ready.dir.shown(&self.ready.name), self.ready.path)
     }
 
-    /// Appends bytes and starts a sync after every `SYNCED_AT_ONCE` bytes.
+    /// Appends bytes, and starts a sync after each `SYNCED_AT_ONCE` bytes.
     pub(super) fn write(&mut self, bytes: &[u8], syncer: &Syncer) -> Result<()> {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))?;
         self.unsynced += bytes.len();
@@ -105,7 +104,7 @@ impl Making {
         Ok(())
     }
 
-    /// Marks the file as complete. It is on the disk once `syncer` has finished. `sha256` is the hash of its content.
+    /// Marks the file as complete. The file is on the disk when `syncer` has finished. `sha256` is the hash of its content.
     pub(super) fn seal(mut self, sha256: &str, syncer: &Syncer) -> Ready {
         let shown = self.shown();
         sha256.clone_into(&mut self.ready.content);
@@ -114,7 +113,7 @@ impl Making {
     }
 }
 
-/// A complete file. Dropping this value removes the file, unless the file was moved into place.
+/// A complete file. Dropping this value removes the file, unless it was moved to its final path.
 pub(crate) struct Ready {
     /// The staging directory.
     pub(crate) dir: Arc<Dir>,
@@ -127,7 +126,7 @@ pub(crate) struct Ready {
 
 impl Drop for Ready {
     fn drop(&mut self) {
-        // The file is already gone if it was moved into place. If the removal fails, the next run removes the file.
+        // If the file was moved to its final path, there is nothing to remove. If the removal fails, the next run removes the file.
         let _ = self.dir.remove(&self.name);
     }
 }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use crate::error::{Error, Result};
 
-/// How many files may wait. If the queue is full, `sync` blocks.
+/// How many files may wait for the thread. If the queue is full, `sync` blocks.
 const WAITING: usize = 16;
 
 /// Passes files to a thread that syncs them.
@@ -32,9 +32,9 @@ impl Syncer {
         Ok((Syncer(queue), Syncing(working)))
     }
 
-    /// Starts to sync the bytes written so far, if the queue has room. `shown` is the file's name for messages.
+    /// Starts to sync the bytes that were written so far, unless the queue is full. `shown` is the file's name in messages.
     pub(super) fn begin(&self, file: &File, shown: impl FnOnce() -> String) {
-        // This sync only saves time later. The final sync reports an error.
+        // This sync only makes the final sync faster. The final sync reports errors.
         if let Ok(file) = file.try_clone() {
             let _ = self.0.try_send((file, shown()));
         }
@@ -48,10 +48,10 @@ impl Syncer {
 }
 
 impl Syncing {
-    /// Waits until all files are on the disk. `last` must be the last `Syncer`.
+    /// Waits until all files are on the disk. `last` must be the only remaining `Syncer`.
     pub(super) fn finish(self, last: Syncer) -> Result<()> {
         drop(last);
-        // If the thread has panicked, the panic continues here.
+        // If the thread has panicked, raise its panic here.
         self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -72,7 +72,6 @@ mod tests {
             syncer.sync(file, "a file".into());
         }
         syncing.finish(syncer).unwrap();
-        // A pipe cannot be synced.
         let (syncer, syncing) = Syncer::start().unwrap();
         let (pipe, _other) = nix::unistd::pipe().unwrap();
         syncer.sync(pipe.into(), "a pipe".into());

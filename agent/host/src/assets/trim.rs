@@ -13,14 +13,14 @@ use crate::root::Entry;
 const GENERATIONS: &str = "generations.json";
 const PART: &str = ".part";
 
-/// The hashes of the wanted downloads.
+/// The hashes of the downloads that the current and the previous state want.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Generations {
     current: BTreeSet<String>,
     previous: BTreeSet<String>,
 }
 
-/// A file in the cache that stays unless the cache is larger than its limit.
+/// A file in the cache that is removed only if the cache is larger than its limit.
 struct Kept {
     is_current: bool,
     size: u64,
@@ -28,9 +28,9 @@ struct Kept {
 }
 
 impl Cache {
-    /// Removes downloads that belong neither to `wanted` (hashes) nor to the previous generation, and unfinished
-    /// downloads of the previous generation. If more than `limit` bytes remain, also removes files of the previous
-    /// generation and then of the current one, the largest first. Files of other programs stay.
+    /// Removes downloads that belong neither to `wanted` (hashes) nor to the previous generation, and unfinished downloads of the previous
+    /// generation. If more than `limit` bytes remain, also removes files of the previous generation and then of the current generation, the
+    /// largest files first. Files of other programs stay.
     pub(super) fn trim(&self, wanted: &BTreeSet<&str>, limit: u64) -> Result<()> {
         let generations = self.advance(wanted)?;
         let mut kept = Vec::new();
@@ -62,7 +62,7 @@ impl Cache {
             Some(Entry::File(_)) => self.dir.read(GENERATIONS)?,
             _ => Vec::new(),
         };
-        // Unreadable notes count as empty. That loses only the previous generation.
+        // Unreadable notes count as empty, so only the previous generation is lost.
         let mut generations: Generations = serde_json::from_slice(&noted).unwrap_or_default();
         if !generations.current.iter().map(String::as_str).eq(wanted.iter().copied()) {
             let current = wanted.iter().map(|hash| (*hash).to_owned()).collect();
@@ -115,7 +115,7 @@ mod tests {
             self.cache.trim(&wanted.iter().map(String::as_str).collect(), limit).unwrap();
         }
 
-        /// The remaining files, by the first digit and the end of their name.
+        /// The remaining files. Each is shown by the first digit and the end of its name.
         fn left(&self) -> Vec<String> {
             let names = self.cache.dir.names().unwrap().into_iter();
             names.filter_map(|name| Some(format!("{}{}", &hash_in(&name)?[..1], &name[64..]))).collect()

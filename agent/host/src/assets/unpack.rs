@@ -11,19 +11,19 @@ use super::entries::for_each_file;
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 
-/// Maximum number of listed files of an archive. A node's archives have at most some tens.
+/// The maximum number of listed files of an archive. A node's archives have at most some tens of files.
 const MOST_FILES: usize = 1000;
-/// How many names an error lists.
+/// The maximum number of names in an error.
 const NAMES_SHOWN: usize = 12;
 /// The first bytes of a gzip stream (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 pub(super) enum UnpackError {
-    /// The file is no archive, or is broken.
+    /// The file is not an archive, or it is broken.
     Unreadable(String),
     /// The missing member, and the names of some files in the archive.
     Missing(String, String),
-    /// The fault is on this machine.
+    /// The cause is on this machine.
     Own(Error),
 }
 
@@ -33,10 +33,10 @@ impl From<io::Error> for UnpackError {
     }
 }
 
-/// Passes each of `members` to `take`, with its size, in the order of the archive. Nothing is verified here.
+/// Passes each of `members` to `take`, with its size, in the order of the archive. Verifies nothing.
 ///
-/// Reading stops after the last member, unless `files` asks for the names of all files. `files` stays empty if the
-/// archive is broken or has too many files.
+/// Reading stops after the last member, unless `files` asks for the names of all files. `files` stays empty if the archive is broken or has
+/// too many files.
 pub(super) fn unpack(
     archive: &mut dyn BufRead,
     members: &BTreeSet<&str>,
@@ -88,7 +88,7 @@ pub(crate) fn member_digests(
     let is_right =
         for_each_piece(&mut archive, |_| Ok::<(), io::Error>(())).is_ok_and(|found| found == sha256);
     if is_right && archive.rewind().is_ok() {
-        // If the archive lacks a member or ends too early, the digests of the members before that are still valid.
+        // If the archive lacks a member or ends too early, the digests of the preceding members are still valid.
         let _ = unpack(&mut BufReader::new(archive), members, None, |member, _, content| {
             let digest = for_each_piece(content, |_| Ok::<(), io::Error>(()))?;
             digests.insert(member.to_owned(), digest);
@@ -98,7 +98,7 @@ pub(crate) fn member_digests(
     digests
 }
 
-/// A member's name without `./`: some archives write names with it, some without.
+/// The name of a member without a leading `./`, which only some archives have.
 fn plain(member: &str) -> &str {
     member.trim_start_matches("./")
 }

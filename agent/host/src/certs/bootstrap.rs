@@ -9,8 +9,7 @@ use crate::host::Host;
 use crate::secrets::Secrets;
 
 impl Host {
-    /// Why a certificate from a bootstrap server does not fit `wanted`. `None` if it fits. Fails if the CA that may
-    /// sign the certificate is unknown.
+    /// Why a certificate from a bootstrap server does not fit `wanted`. `None` if it fits. Fails if the signing CA is unknown.
     pub fn why_unfit(
         &self,
         issued: &PemPair,
@@ -19,8 +18,7 @@ impl Host {
     ) -> Result<Option<String>, CertificateError> {
         match why_replace(issued, wanted, &trusted(secrets, wanted)?, self.now()) {
             Some(why @ (Reason::Unfit(_) | Reason::Expired)) => Ok(Some(why.text())),
-            // kops-controller issues no certificate with a longer lifetime, so a certificate that is already due for
-            // renewal is accepted.
+            // Accept a certificate that is already due for renewal, because kops-controller issues none with a longer lifetime.
             Some(Reason::Renewal(_)) | None => Ok(None),
         }
     }

@@ -10,17 +10,16 @@ use time::OffsetDateTime;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Divisor of the lifetime: a certificate is renewed when at most a third of its lifetime is left.
+/// The divisor of the lifetime: a certificate is renewed when at most a third of its lifetime remains.
 const RENEWED_BEFORE: i32 = 3;
 
-/// Why a certificate is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// The certificate does not fit its purpose.
     Unfit(String),
     /// The certificate has expired.
     Expired,
-    /// The certificate is still good, but must be renewed soon.
+    /// The certificate is still good, but is due for renewal.
     Renewal(String),
 }
 
@@ -32,7 +31,7 @@ impl Reason {
         }
     }
 
-    /// Whether the certificate is right, except that it has expired or needs a renewal.
+    /// Whether the only problem of the certificate is that it has expired or needs a renewal.
     pub(super) fn is_due(&self) -> bool {
         matches!(self, Reason::Expired | Reason::Renewal(_))
     }
@@ -56,12 +55,11 @@ pub(super) fn why_replace(
     }
 }
 
-/// A reason to renew a certificate if another trusted CA signs now. `kops promote keypair` changes the signing CA.
-/// Certificates of the old CA must be replaced before `kops distrust keypair` removes it.
+/// Returns a reason to renew a certificate if its CA is still trusted, but another trusted CA signs now. `kops promote keypair` changes the
+/// signing CA. Certificates of the old CA must be replaced before `kops distrust keypair` removes the old CA.
 ///
-/// A worker knows only the ID of the signing CA. The ID is the serial number of the CA's certificate if kOps chose
-/// that number (upstream: `AddItem` in `upup/pkg/fi/ca.go`). If no trusted CA has that number, every trusted CA is
-/// accepted.
+/// A worker only knows the ID of the signing CA. If kOps chose the serial number of the CA's certificate, this number is the ID (upstream:
+/// `AddItem` in `upup/pkg/fi/ca.go`). If no trusted CA has this serial number, every trusted CA is accepted.
 fn why_signed_anew(
     signer: &X509Certificate<'_>,
     wanted: &Certificate,
@@ -78,7 +76,7 @@ fn why_signed_anew(
     })
 }
 
-/// Why a certificate does not fit its purpose. If it fits, returns the CA that signed it.
+/// Why a certificate does not fit its purpose. If the certificate fits, returns the CA that signed it.
 fn why_unfit<'a>(
     certificate: &X509Certificate<'_>,
     present: &PemPair,
@@ -90,7 +88,7 @@ fn why_unfit<'a>(
     if !is_key_of(certificate, &present.private_key) {
         return unfit("its key does not belong to it");
     }
-    // The bootstrap server takes a certificate's names from the cloud, so the names are not compared.
+    // Do not compare the names of a certificate from the bootstrap server, which takes the names from the cloud.
     if wanted.issuer == Issuer::Local && names_of(certificate) != Some(wanted_names(wanted)) {
         return unfit("its names are wrong");
     }
@@ -119,14 +117,14 @@ fn why_renew(
     now: OffsetDateTime,
 ) -> Option<Reason> {
     let (begins, ends) = life_of(certificate);
-    // If a certificate ends together with its CA, a new certificate would not last longer.
+    // If a certificate ends together with its CA, a new certificate would end at this time, too.
     let is_renewable = ends < signer_ends;
     (is_renewable && ends - now <= (ends - begins) / RENEWED_BEFORE)
         .then(|| Reason::Renewal("less than a third of its life is left".into()))
 }
 
-/// The identity of a certificate: its CA, subject, names and uses. Certificates with the same identity serve equally
-/// well. Also returns when the certificate is due for renewal, in seconds since 1970. `signers` are in PEM.
+/// The identity of a certificate: its CA, subject, names and uses. Certificates with equal identities can replace each other. Also returns
+/// when the certificate is due for renewal, in seconds since 1970. `signers` are in PEM.
 pub(super) fn identity(certificate: &str, signers: &str) -> Option<(String, u64)> {
     let der = first_der(certificate)?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
@@ -143,9 +141,9 @@ pub(super) fn identity(certificate: &str, signers: &str) -> Option<(String, u64)
     Some((identity, u64::try_from(due.unix_timestamp()).ok()?))
 }
 
-/// The CAs in PEM that are not younger than the CA `signer`.
+/// The CAs in PEM, except CAs that are younger than the CA `signer`.
 pub(super) fn not_younger(authorities: &str, signer: &str) -> String {
-    // kOps derives serial numbers from the time (upup/pkg/fi/ca.go, `AddItem`).
+    // Compare serial numbers, which kOps derives from the time (upup/pkg/fi/ca.go, `AddItem`).
     let age = |pem: &str| {
         let der = first_der(pem)?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;

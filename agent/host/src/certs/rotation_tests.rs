@@ -89,7 +89,7 @@ fn chain(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().unwrap()
 }
 
-/// Whether a peer that trusts `ca` accepts this certificate from a server and from a client.
+/// Whether a peer that trusts `ca` accepts this certificate, both of a server and of a client.
 fn verifies(certificate: &str, ca: &str) -> bool {
     let mut roots = RootCertStore::empty();
     chain(ca).into_iter().for_each(|root| roots.add(root).unwrap());
@@ -109,7 +109,7 @@ fn verifies(certificate: &str, ca: &str) -> bool {
 fn all_sides_verify_each_other_in_any_order_of_restarts() {
     let phases = phases();
     for (at, pair) in phases.windows(2).enumerate() {
-        // Between two phases, server and client may each have the files of the earlier or the later phase.
+        // Between two phases, the server and the client may each have the files of either phase.
         for server in pair {
             for client in pair {
                 assert!(verifies(&server.certificate, &client.ca), "between phases {at} and {}", at + 1);
@@ -120,7 +120,7 @@ fn all_sides_verify_each_other_in_any_order_of_restarts() {
             }
         }
     }
-    // At the end, the old CA is no longer trusted.
+    // In the last phase, the old CA is no longer trusted.
     assert!(!verifies(&phases[0].certificate, &phases[3].ca));
 }
 

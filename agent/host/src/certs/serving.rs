@@ -14,8 +14,8 @@ use kops_agent_spec::digest::sha256_hex;
 use super::{Certificates, keep};
 
 impl Certificates<'_> {
-    /// Describes the found content of a certificate, key, bundle or kubeconfig, if programs can keep using it instead
-    /// of the wanted content. `None` if programs must read the file again.
+    /// Checks whether programs can keep using the found content of a certificate, key, bundle or kubeconfig instead of the wanted content.
+    /// If so, describes the found content. `None` if programs must read the file again.
     pub(crate) fn serves(&self, file: &File, found: &[u8], wanted: &[u8]) -> Option<Serves> {
         let (found, wanted) = (std::str::from_utf8(found).ok()?, std::str::from_utf8(wanted).ok()?);
         let with = |what: &str, (identity, due): (String, u64)| Serves {
@@ -45,8 +45,7 @@ impl Certificates<'_> {
         }
     }
 
-    /// The identity of a good certificate, and when it is due for renewal. Certificates with the same identity serve
-    /// equally well.
+    /// The identity of a good certificate, and when it is due for renewal. Certificates with equal identities can replace each other.
     fn identity(&self, name: &str) -> Option<(String, u64)> {
         let entry = self.entries.get(name)?;
         let pair: &PemPair = entry.pair.as_ref().filter(|_| entry.stuck.is_none())?;
@@ -56,7 +55,7 @@ impl Certificates<'_> {
         keep::identity(&pair.certificate, &signers)
     }
 
-    /// The CAs of a certificate, except CAs that are younger than the signing CA. Younger CAs do not sign yet.
+    /// The CAs of a certificate, except CAs that are younger than the signing CA. Younger CAs do not sign certificates yet.
     fn least_trusted(&self, name: &str) -> Option<String> {
         let all = self.ca(name)?;
         match self.signer_pem(self.entries.get(name)?.wanted) {

@@ -15,7 +15,7 @@ use kops_agent_spec::failure::Failing as _;
 
 const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
 
-/// A store with one keyset, `kubernetes-ca`. The ID of an item is its index.
+/// A store with the keyset `kubernetes-ca`. The ID of an item is its index.
 struct Store(Vec<PemPair>);
 
 impl Secrets for Store {
@@ -74,8 +74,8 @@ fn write(root: &Path, pair: &PemPair) {
     std::fs::write(root.join("pki/a.key"), &pair.private_key).unwrap();
 }
 
-/// Issues `wanted`, and then checks the issued certificate against `then` at the time `NOW + later`. Returns why it
-/// would be replaced.
+/// Issues `wanted`, and then checks the issued certificate against `then` at the time `NOW + later`. Returns why the certificate would be
+/// replaced.
 fn why(wanted: Certificate, then: Certificate, store: &Store, later: Duration) -> Option<String> {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
@@ -194,7 +194,7 @@ fn sec1(pkcs8: &[u8]) -> Vec<u8> {
 fn authorities_with_keys_of_every_kind_and_form_sign() {
     let life = || (NOW - Duration::days(1), NOW + Duration::days(3650));
     let rsa = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
-    // In PKCS#8, a 2048-bit RSA key in PKCS#1 starts after 26 bytes.
+    // The PKCS#8 form of a 2048-bit RSA key has 26 bytes before the PKCS#1 form.
     let pkcs1 = pem("RSA PRIVATE KEY", &rsa.serialized_der()[26..]);
     let ec = KeyPair::generate().unwrap();
     let sec1 = pem("EC PRIVATE KEY", &sec1(ec.serialized_der()));
@@ -212,8 +212,7 @@ fn a_good_certificate_is_kept_and_any_other_replaced() {
     let store = Store(vec![good_ca(), good_ca()]);
     let check = |then: Certificate, later| why(wanted("0"), then, &store, later);
     assert_eq!(check(wanted("0"), Duration::ZERO), None);
-    // The certificate is due after two thirds of its lifetime (457 days and 7 hours). Two days of it have passed at
-    // `NOW`.
+    // The certificate is due for renewal after two thirds of its lifetime (457 days and 7 hours). At `NOW`, two days have passed.
     assert_eq!(check(wanted("0"), Duration::days(302)), None);
     let left = "less than a third of its life is left";
     assert_eq!(check(wanted("0"), Duration::days(303)).as_deref(), Some(left));
@@ -250,7 +249,7 @@ fn files_that_do_not_belong_together_are_replaced() {
             Some(Observed::Certificate(observed)) => observed.replace.unwrap(),
             other => panic!("{other:?}"),
         };
-    // A run that was killed after it wrote the certificate and before it wrote the key leaves such a pair.
+    // A run that is killed between the writes of the certificate and of the key leaves a certificate and a key that do not match.
     write(temp.path(), &PemPair { certificate: other.certificate, private_key: one.private_key.clone() });
     assert_eq!(replace(), "its key does not belong to it");
     std::fs::remove_file(temp.path().join("pki/a.key")).unwrap();
@@ -294,8 +293,8 @@ fn bootstrapped() -> Certificate {
     Certificate { issuer: Issuer::Bootstrap, keypair_id: String::new(), sans: Vec::new(), ..wanted("") }
 }
 
-/// A store without CA keys. `issued` is the certificate from kops-controller, and `kept` is whether a certificate that
-/// cannot be renewed is kept.
+/// A store without CA keys. `issued` is the certificate from kops-controller. `kept` says whether a certificate that cannot be renewed
+/// stays in use.
 struct NoKeys {
     store: Store,
     issued: Option<PemPair>,
@@ -365,13 +364,13 @@ fn a_certificate_from_kops_controller_may_have_any_names() {
     };
     assert_eq!(why(false, Duration::ZERO), None);
     assert_eq!(why(false, Duration::days(303)).as_deref(), Some("less than a third of its life is left"));
-    // A certificate that cannot be renewed is kept until it expires.
+    // If a certificate cannot be renewed, it stays in use until it expires.
     assert_eq!(why(true, Duration::days(303)), None);
     assert_eq!(why(true, Duration::days(500)).as_deref(), Some("it has expired"));
 }
 
-/// Two CAs are trusted, and the signing CA changes. The node asks for a new certificate if it can get one, and
-/// otherwise keeps its certificate.
+/// Two CAs are trusted, and another CA begins to sign. If the node can get a new certificate, it requests one. Otherwise it keeps its
+/// certificate.
 #[test]
 fn a_certificate_of_an_old_trusted_authority_is_replaced() {
     let temp = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use kops_agent_spec::facts::Interface;
 use nix::ifaddrs::InterfaceAddress;
 use nix::sys::socket::SockaddrStorage;
 
-/// One entry of `getifaddrs`: an interface, with or without one of its addresses.
+/// An entry of `getifaddrs`: an interface and at most one of its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AddressOfInterface {
     interface: String,
@@ -40,9 +40,8 @@ fn address_with_prefix(address: &SockaddrStorage, netmask: Option<&SockaddrStora
     Some(format!("{}/{}", address.ip(), u128::from(mask).leading_ones()))
 }
 
-/// The interfaces in the kernel's order. Pods and network plugins create their interfaces later. So code that takes
-/// the first suitable interface finds an interface of the machine itself. `is_virtual` says whether an interface has
-/// no device.
+/// The interfaces in the kernel's order. The machine's own interfaces come first, because pods and network plugins create their interfaces
+/// later. Callers take the first suitable interface. `is_virtual` says whether an interface has no device.
 pub(super) fn collect_interfaces(
     answers: impl Iterator<Item = AddressOfInterface>,
     is_virtual: impl Fn(&str) -> bool,

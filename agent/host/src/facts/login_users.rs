@@ -2,7 +2,7 @@
 
 use kops_agent_spec::facts::LoginUser;
 
-/// Users with the UID of a person and a login shell (`passwd(5)`, `group(5)`, `login.defs(5)`).
+/// Users that have the UID of a person and a login shell (`passwd(5)`, `group(5)`, `login.defs(5)`).
 pub(super) fn parse_login_users(passwd: &str, groups: &str) -> Vec<LoginUser> {
     let group_name = |gid: &str| {
         groups.lines().find_map(|line| {

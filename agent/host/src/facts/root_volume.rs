@@ -10,9 +10,9 @@ use crate::system::mounts::device_of_root;
 const SECTOR: u64 = 512;
 const GIB: u64 = 1 << 30;
 
-/// The size of the disk of the root file system, in GiB, on the machine whose files are under `root`. `None` if the
-/// file system is not on one single disk (LVM, dm-verity, btrfs, overlay), or if the size is not a whole number of
-/// GiB. The size of a cloud's volume is a whole number of GiB.
+/// The size of the disk of the root file system, in GiB, on the machine whose files are below `root`. `None` if the file system is not on
+/// exactly one disk (LVM, dm-verity, btrfs, overlay). Also `None` if the size is not a whole number of GiB, because the disk is then not a
+/// cloud's volume.
 pub fn root_volume_gib(root: &Path) -> Option<u32> {
     let mounts = fs::read(root.join("proc/self/mountinfo")).ok()?;
     let device = device_of_root(&mounts)?;

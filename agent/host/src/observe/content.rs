@@ -12,7 +12,7 @@ use crate::recognition;
 use crate::root::{Dir, Metadata};
 use crate::stamps::Stamp;
 
-/// Largest text that is compared as text, in bytes. A larger text is compared by its hash, and no diff of it is shown.
+/// The maximum size of a text that is compared as text, in bytes. A larger text is compared by its hash, without a diff.
 const LARGEST_TEXT: u64 = 1024 * 1024;
 
 impl Observer<'_> {
@@ -24,7 +24,7 @@ impl Observer<'_> {
         metadata: Metadata,
     ) -> Result<(String, ObservedContent, Option<Serves>)> {
         if file.create_only {
-            // The content of a `create_only` file does not matter. The file may be a log of any size.
+            // The content of a `create_only` file does not matter. It is not read, because it may be a large log.
             return Ok((String::new(), ObservedContent::Bytes, None));
         }
         if matches!(file.content, Content::Text(_)) && metadata.size <= LARGEST_TEXT {
@@ -77,8 +77,8 @@ impl Observer<'_> {
         Ok((sha256, content, serves))
     }
 
-    /// Describes the found content of a file that is not downloaded, if programs can keep using it instead of the
-    /// wanted content. `None` if programs must read the file again.
+    /// Checks whether programs can keep using the found content of a file that is not downloaded, instead of the wanted content. If so,
+    /// describes the found content. `None` if programs must read the file again.
     fn serves(&self, file: &File, found: &[u8], wanted: &[u8]) -> Option<Serves> {
         match &file.content {
             Content::SecretText(_) => recognition::is_as_good(file, found, wanted)
@@ -92,8 +92,8 @@ impl Observer<'_> {
         !self.is_edited(file, sha256) && recognition::is_as_good(file, found, wanted)
     }
 
-    /// Whether someone changed the file since the agent recorded it. Such a file is rewritten, even if the change has
-    /// no effect. `false` for a file of a certificate, because another program may have reissued the certificate.
+    /// Whether someone has changed the file since the agent recorded it. Such a file is rewritten, even if the change has no effect.
+    /// `false` for a certificate's file, because another program may have issued the certificate again.
     fn is_edited(&self, file: &File, sha256: &str) -> bool {
         let is_of_certificate = matches!(
             file.content,
@@ -123,10 +123,10 @@ impl Observer<'_> {
         })
     }
 
-    /// The free text within a found text, according to the last applied state.
+    /// The free text within a text that was found, according to the last applied state.
     pub(super) fn free_text_of(&self, id: &ResourceId, found: &str) -> Option<FreeText> {
-        // The result only decides which text is shown. If the state is unreadable, the free text of the desired file is
-        // used.
+        // Errors do not matter, because the result only decides which text is shown. Without the last applied state, the free text of the
+        // desired file is used.
         let read = || self.host.applied().ok().flatten().map(|applied| applied.desired());
         let (text, free_text) = match self.applied.get_or_init(read).as_ref()?.get(id)? {
             Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),
@@ -134,7 +134,7 @@ impl Observer<'_> {
             _ => return None,
         };
         match free_text {
-            // Line numbers are valid only for the identical text.
+            // Line numbers are only valid if the text is identical.
             Some(FreeText::Lines(_)) if text != found => None,
             free_text => free_text.clone(),
         }

@@ -13,47 +13,46 @@ use crate::system::packages::PackageVersion;
 
 const PATH: &str = "/var/lib/kops-agent/program.json";
 
-/// A program that an order names.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedProgram<'a> {
     pub sha256: &'a str,
-    /// The hash of the program file that names the program.
+    /// The hash of the program file in which the program is named.
     pub file: &'a str,
 }
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Note {
-    /// SHA-256 of the program that was put in place or checked last.
+    /// The SHA-256 of the program that was last installed or checked.
     sha256: String,
-    /// The hash of its program file.
+    /// The hash of the program file in which this program is named.
     file: String,
     /// The services that were unhealthy before the switch to this program.
     pub(super) unhealthy: Vec<String>,
-    /// The resources that this program changes, because the previous one knows them as the agent's own.
+    /// The agent's own resources that this program changes. The previous program noted them.
     own: Vec<String>,
-    /// SHA-256 of the program before the switch. Empty if it is unknown.
+    /// The SHA-256 of the program before the switch. Empty if it is unknown.
     previous: String,
     /// The packages of the agent before the switch. Empty if no package owns the program.
     packages: Vec<PackageVersion>,
-    /// Whether the switch of these packages is not taken back, and the new program has not begun its check. A killed process leaves it
-    /// so.
+    /// Whether a switch of these packages is unfinished: the new program has not begun its check, and the old packages were not restored. A
+    /// killed process causes this state.
     is_unfinished: bool,
-    /// SHA-256 of all programs that were put in place or checked, and whose last check has not succeeded.
+    /// The SHA-256 of each program that was installed or checked and whose last check has not succeeded.
     unchecked: BTreeSet<String>,
 }
 
 impl Note {
-    /// This note if it is of the program with this SHA-256, and otherwise an empty note.
+    /// This note if it is about the program with this SHA-256, and otherwise an empty note.
     fn of(self, sha256: &str) -> Note {
         if self.sha256 == sha256 { self } else { Note::default() }
     }
 }
 
 impl Host {
-    /// Notes, before the switch to a program, which of these services are unhealthy, and which resources of the agent (`own`) the program
-    /// changes. Also notes which packages the switch replaces, and the SHA-256 of the program in place (`present`). The new program counts
-    /// as unchecked.
+    /// Notes the following before the switch to a program: which of these services are unhealthy, which resources of the agent (`own`) the
+    /// program changes, which packages the switch replaces, and the SHA-256 of the present program (`present`). The new program counts as
+    /// unchecked.
     pub fn note_switch(
         &self,
         to: OrderedProgram<'_>,
@@ -65,7 +64,7 @@ impl Host {
         let unhealthy = services.iter().filter(|service| !service.was_healthy);
         let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
         let earlier = self.note()?;
-        // After an unfinished switch, the program in place may be of neither version.
+        // After an unfinished switch, the present program may belong to neither version.
         let previous = if earlier.is_unfinished { earlier.previous } else { present.to_owned() };
         let is_unfinished = !packages.is_empty();
         let unchecked = earlier.unchecked;
@@ -73,7 +72,8 @@ impl Host {
         self.write_unchecked(to, note)
     }
 
-    /// Notes, before a check of a program, that it counts as unchecked. The program is completely in place, so its switch is finished.
+    /// Notes, before the check of a program, that the program counts as unchecked. The program is completely installed, so its switch is
+    /// finished.
     pub fn note_check(&self, of: OrderedProgram<'_>) -> Result<()> {
         let note = self.note()?;
         let unchecked = note.unchecked.clone();
@@ -87,13 +87,13 @@ impl Host {
         self.write_note(&note)
     }
 
-    /// Notes that the packages from before the switch are installed again.
+    /// Notes that the packages of the time before the switch are installed again.
     pub(super) fn note_packages_restored(&self) -> Result<()> {
         self.write_note(&Note { is_unfinished: false, ..self.note()? })
     }
 
-    /// Whether the program with this SHA-256 was put in place or checked, and its last check has not succeeded. Any program counts as
-    /// unchecked while a switch of packages is unfinished and the earlier packages are not installed.
+    /// Whether the program with this SHA-256 was installed or checked, and its last check has not succeeded. While a switch of packages is
+    /// unfinished and the old packages are not restored, every program counts as unchecked.
     pub fn is_unchecked(&self, sha256: &str) -> Result<bool> {
         let Note { unchecked, is_unfinished, packages, .. } = self.note()?;
         Ok(unchecked.contains(sha256) || is_unfinished && !self.has_packages(&packages)?)
@@ -104,39 +104,39 @@ impl Host {
         Ok(self.note()?.packages)
     }
 
-    /// SHA-256 of the program before the last switch. Empty if it is unknown.
+    /// The SHA-256 of the program before the last switch. Empty if it is unknown.
     pub fn previous_sha256(&self) -> Result<String> {
         Ok(self.note()?.previous)
     }
 
-    /// The packages of the agent before a switch that is not finished. Empty if the last switch is finished.
+    /// The packages of the agent before an unfinished switch. Empty if the last switch is finished.
     pub fn unfinished_packages(&self) -> Result<Vec<PackageVersion>> {
         let Note { packages, is_unfinished, .. } = self.note()?;
         Ok(if is_unfinished { packages } else { Vec::new() })
     }
 
-    /// Whether this program was put in place or checked last, for an order with this program file.
+    /// Whether this program was the last to be installed or checked, for an order with this program file.
     pub fn is_noted(&self, program: OrderedProgram<'_>) -> Result<bool> {
         let note = self.note()?;
         Ok((note.sha256.as_str(), note.file.as_str()) == (program.sha256, program.file))
     }
 
-    /// Whether the program with this SHA-256 was put in place or checked last, for an order with any program file.
+    /// Whether the program with this SHA-256 was the last to be installed or checked, for an order with any program file.
     pub fn is_noted_for_any_file(&self, sha256: &str) -> Result<bool> {
         Ok(self.note()?.sha256 == sha256)
     }
 
-    /// The resources that the program with this SHA-256 may change on this node, as the previous program has noted.
+    /// The resources of the agent that the program with this SHA-256 may change on this node. The previous program noted them.
     pub fn noted_own(&self, sha256: &str) -> Result<Vec<String>> {
         Ok(self.noted(sha256)?.own)
     }
 
-    /// The note if it is of the program with this SHA-256, and otherwise an empty note.
+    /// The note if it is about the program with this SHA-256, and otherwise an empty note.
     pub(super) fn noted(&self, sha256: &str) -> Result<Note> {
         Ok(self.note()?.of(sha256))
     }
 
-    /// An unreadable note counts as empty: then all services must be healthy.
+    /// The note. An unreadable note counts as empty, so all services must be healthy.
     fn note(&self) -> Result<Note> {
         let note = self.root.read(PATH)?.unwrap_or_default();
         Ok(serde_json::from_slice(&note).unwrap_or_default())

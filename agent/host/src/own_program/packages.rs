@@ -8,14 +8,14 @@ use crate::error::Result;
 use crate::host::Host;
 use crate::system::packages::PackageVersion;
 
-/// The package of the program, and the package of control-plane mode (`packaging/nfpm`). The second package needs a minimum version of the
-/// first one, so a switch replaces both.
+/// The package of the program, and the package of control-plane mode (`packaging/nfpm`). The second package requires a minimum version of
+/// the first package, so a switch replaces both.
 const PACKAGES: [&str; 2] = ["kops-agent", "kops-agent-controller"];
 
 impl Host {
-    /// The packages to which a failed switch goes back: the installed packages of the agent. If an earlier switch is unfinished, these are
-    /// the packages from before that switch. Empty if the package of the program is not completely installed, or if one of the packages is
-    /// installed in two versions. An interrupted transaction of rpm leaves two versions.
+    /// The packages that a failed switch restores: the installed packages of the agent. If an earlier switch is unfinished, these are the
+    /// packages from the time before that switch. Empty if the package of the program is not completely installed, or if one of the
+    /// packages is installed in two versions. An interrupted transaction of rpm causes two versions.
     pub fn own_packages(&self) -> Result<Vec<PackageVersion>> {
         let unfinished = self.unfinished_packages()?;
         if !unfinished.is_empty() {
@@ -27,37 +27,38 @@ impl Host {
         Ok(if is_clear { installed } else { Vec::new() })
     }
 
-    /// Whether all of these packages are completely installed in these versions.
+    /// Whether all of these packages are completely installed in the given versions.
     pub fn has_packages(&self, packages: &[PackageVersion]) -> Result<bool> {
         let names: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
         let installed = self.packages.versions(&names)?;
         Ok(packages.iter().all(|package| installed.contains(package)))
     }
 
-    /// Downloads the package lists of the machine's repositories. Returns the packages that no repository has in this version.
+    /// Downloads the package lists of the machine's repositories. Returns the packages whose version no repository has.
     pub fn packages_not_offered(&self, packages: &[PackageVersion]) -> Result<Vec<PackageVersion>> {
         self.packages.not_offered(packages, &Logged)
     }
 
-    /// Has the package manager install packages in exactly these versions. The package manager continues if this process is killed.
+    /// Makes the package manager install packages in exactly these versions. If this process is killed, the package manager continues.
     pub fn replace_packages(&self, packages: &[PackageVersion]) -> Result<()> {
         self.packages.replace(packages, &Logged)
     }
 
-    /// Installs the packages from before the last switch, unless they are installed. If only the note of it fails, for example because the
-    /// disk is full, the packages are restored all the same.
+    /// Installs the packages from the time before the last switch, unless they are installed. If only the note about this cannot be
+    /// written, for example on a full disk, the call succeeds.
     pub fn restore_packages(&self) -> Result<()> {
         let packages = self.previous_packages()?;
         if !self.has_packages(&packages)? {
             self.replace_packages(&packages)?;
         }
         if let Err(error) = self.note_packages_restored() {
-            log::warn!("the switch that was taken back stays noted as unfinished: {error}");
+            log::warn!("cannot record that the earlier packages are installed again: {error}");
         }
         Ok(())
     }
 
-    /// The command by which an operator installs the packages from before the last switch. `None` if there is no note of them.
+    /// The command by which an operator installs the packages from the time before the last switch. `None` if these packages were not
+    /// noted.
     pub fn command_of_previous_packages(&self) -> Result<Option<String>> {
         let packages = self.previous_packages()?;
         if packages.is_empty() {
@@ -67,7 +68,6 @@ impl Host {
     }
 }
 
-/// Logs the messages of the package manager.
 struct Logged;
 
 impl Progress for Logged {

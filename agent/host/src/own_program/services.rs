@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::system::systemd::{Act, Rest, UnitState};
 use crate::waits::late;
 
-/// Maximum difference between two observations of the time of one start. The observed time depends on the clock, which may be corrected
+/// The maximum difference between two observations of one start time. The observed time depends on the clock, which may be corrected
 /// between the observations.
 const JITTER: Duration = Duration::from_secs(2);
 
@@ -19,14 +19,14 @@ const JITTER: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub unit: String,
-    /// Whether the service ran before the program was replaced. A service that failed before may fail afterwards too, because the new
-    /// program may be the attempt to repair it.
+    /// Whether the service was healthy before the program was replaced. If it was not, it may also fail afterwards, because the new program
+    /// may be the attempt to repair it.
     pub(super) was_healthy: bool,
 }
 
 impl Host {
-    /// Before a switch: returns the units among `units` that run or should run. A unit that systemd restarts, and an enabled unit that has
-    /// failed, should run.
+    /// Returns the units among `units` that run or should run, before a switch. A unit should run if systemd is restarting it, or if it is
+    /// enabled and has failed.
     pub fn services(&self, units: &[&str]) -> Result<Vec<Service>> {
         let states = self.systemd.states(units)?;
         let services = units.iter().zip(states).filter(|(_, state)| should_run(state));
@@ -37,7 +37,7 @@ impl Host {
         Ok(services.map(service).collect())
     }
 
-    /// Like [`Host::services`], after the program with this SHA-256 was put in place.
+    /// Like [`Host::services`], but for the time after the program with this SHA-256 was installed.
     pub fn services_after(&self, sha256: &str, units: &[&str]) -> Result<Vec<Service>> {
         let noted = self.noted(sha256)?;
         let mut services = self.services(units)?;
@@ -47,9 +47,9 @@ impl Host {
         Ok(services)
     }
 
-    /// Restarts each service that does not run, or that started before the program at this path was put in place. Then waits until each
-    /// service has run for longer than systemd's restart delay. Fails if a service that was healthy does not start, or does not
-    /// continue to run. A service that was unhealthy only causes a warning.
+    /// Restarts each service that does not run, or that started before the program at this path was installed. Then waits until each
+    /// service has run for longer than systemd's restart delay. Fails if a healthy service does not start or does not continue to run. If
+    /// the service was already unhealthy before, only warns.
     pub async fn restart_on_program(&self, program: &str, services: &[Service]) -> Result<()> {
         let placed = self.program_placed(program)?;
         let is_older = |began: SystemTime| placed.is_some_and(|placed| began < placed);
@@ -61,7 +61,7 @@ impl Host {
         self.restart_services(services, |_| false).await
     }
 
-    /// Restarts the services whose state is not fresh. After a failure, continues with the other services.
+    /// Restarts the services whose state is not fresh. If a restart fails, continues with the next service.
     async fn restart_services(
         &self,
         services: &[Service],
@@ -92,8 +92,8 @@ impl Host {
         restarted.map_err(|_| late(Act::Restart, unit, self.waits.awaited))?
     }
 
-    /// Waits until one process of the unit has run for longer than systemd's restart delay (`RestartSec`). During this delay, systemd
-    /// reports a failed unit as `activating`, not as `failed`.
+    /// Waits until one process of the unit has run for longer than systemd's restart delay (`RestartSec`). Before the end of this delay, a
+    /// failed unit does not look failed: systemd reports it as `activating`.
     async fn stays_active(&self, unit: &str) -> Result<()> {
         let unhealthy = |why: &str| self.unhealthy(&of_unit(unit, &|_| None), why);
         let begun = Instant::now();
@@ -121,7 +121,7 @@ fn runs(state: &UnitState) -> bool {
     state.running && !state.restarting && !state.starting
 }
 
-/// Whether two observations of a start time belong to the same start.
+/// Whether two observations of a start time are of one start.
 fn is_same(before: Option<SystemTime>, now: Option<SystemTime>) -> bool {
     match (before, now) {
         (Some(before), Some(now)) => {
@@ -139,7 +139,7 @@ fn should_run(state: &UnitState) -> bool {
         || has_failed && state.enablement == Enablement::Enabled
 }
 
-/// Keeps the first failure of a service that was healthy.
+/// Keeps the first failure of a service that was healthy before the switch.
 fn judge(service: &Service, error: Error, failed: &mut Option<Error>) {
     if service.was_healthy {
         failed.get_or_insert(error);

@@ -17,7 +17,7 @@ use crate::system::systemd::{Rest, Systemd, UnitState};
 
 const UNIT: &str = "kops-agent-controller.service";
 
-/// A machine in a folder, and its program.
+/// A machine in a folder, with a program.
 struct Machine {
     _folder: TempDir,
     host: Host,
@@ -73,7 +73,7 @@ fn the_present_program_stays_as_the_previous_one_and_comes_back() {
 #[test]
 fn a_switch_that_was_killed_is_continued() {
     let machine = Machine::new();
-    // An earlier process was killed after it had linked the present program to the name of the previous one.
+    // A process was killed after it had linked the present program to the name of the previous program.
     fs::hard_link(&machine.program, machine.previous()).unwrap();
     machine.host.switch_program(machine.path(), machine.new_program("new")).unwrap();
     assert_eq!(machine.content(), "new");
@@ -94,7 +94,7 @@ fn the_new_program_gets_the_label_of_the_present_one() {
     let machine = Machine::new();
     let new = machine.new_program("new");
     label_as_present(&real_root().unwrap(), machine.path()).unwrap();
-    // Only root may set labels.
+    // Only root may set labels, so skip the test for other users.
     if lsetxattr(&machine.program, ATTRIBUTE, b"u:r:mine:s0\0", XattrFlags::empty()).is_err() {
         return;
     }
@@ -124,13 +124,12 @@ const RUNS: UnitState = UnitState {
     started: Some(SystemTime::UNIX_EPOCH),
     ..UnitState::UNKNOWN
 };
-/// systemd waits before it starts the unit again, and calls it `activating`.
+/// The unit has failed, and systemd waits before it starts the unit again. systemd calls this state `activating`.
 const RESTARTING: UnitState = UnitState { restarting: true, ..RUNS };
 const FAILED: UnitState =
     UnitState { running: false, enablement: Enablement::Enabled, started: None, ..RUNS };
 
-/// A systemd with one unit. After its restart, the unit runs for `runs_for` observations. Then it is in the state
-/// `then`.
+/// A systemd with one unit. After its restart, the unit runs for `runs_for` observations. After that, its state is `then`.
 struct Flapping {
     before: UnitState,
     polls: AtomicUsize,
@@ -179,7 +178,7 @@ impl Systemd for Flapping {
     }
 }
 
-/// A unit that started long after each program was put in place.
+/// A unit that started long after the program was installed.
 fn anew() -> UnitState {
     started_at(1 << 40)
 }
@@ -188,8 +187,8 @@ fn started_at(seconds: u64) -> UnitState {
     UnitState { started: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), ..RUNS }
 }
 
-/// A machine whose unit is in the state `before`. After its restart, the unit runs for `runs_for` observations, and
-/// then is in the state `then`.
+/// A machine whose unit has the state `before`. After its restart, the unit runs for `runs_for` observations. After that, its state is
+/// `then`.
 fn flapping(before: UnitState, runs_for: usize, then: UnitState) -> (Machine, Arc<Flapping>) {
     let timings = HealthTimings {
         timeout: Duration::ZERO,
@@ -215,7 +214,7 @@ async fn a_service_must_run_for_a_while_after_its_restart() {
         (RUNS, 2, FAILED, 1, false),
         (RUNS, 0, RESTARTING, 1, false),
         (RUNS, 0, FAILED, 1, false),
-        // The unit started after the program was put in place, so it already runs this program.
+        // The unit started after the program was installed, so it already runs this program.
         (anew(), 0, RUNS, 0, true),
     ] {
         let (machine, systemd) = flapping(before, runs_for, then);
@@ -239,7 +238,7 @@ async fn a_service_that_was_unhealthy_may_stay_so() {
         assert_eq!(machine.host.noted_own(&"b".repeat(64)).unwrap(), [""; 0], "it is another program");
         machine.host.restart_on_program(machine.path(), &services).await.unwrap();
         assert_eq!(systemd.restarts.load(Ordering::SeqCst), 1);
-        // A later process reads which service was unhealthy, but only for the program with this SHA-256.
+        // A later process reads which service was unhealthy before the switch, but only if the program has this SHA-256.
         let services = machine.host.services_after(&sha256, &[UNIT]).unwrap();
         machine.host.restart_on_program(machine.path(), &services).await.unwrap();
         let services = machine.host.services_after(&"b".repeat(64), &[UNIT]).unwrap();
@@ -275,11 +274,11 @@ fn a_program_is_unchecked_until_its_own_check_succeeds() {
     host.note_checked(&new).unwrap();
     assert_eq!(are_unchecked(), [false, false]);
 
-    // A later order has another file with the same program.
+    // A later order names this program in another program file.
     host.note_check(ordered(&new, "g=")).unwrap();
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, false], true));
     assert_eq!(host.noted_own(&new).unwrap(), ["unit a.timer"]);
-    // The next program does not stay in place, so the unchecked one is back.
+    // The switch to the next program is not checked, so the present program may be the unchecked one again.
     host.note_switch(ordered(&other, "h="), &[], Vec::new(), Vec::new(), "").unwrap();
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, true], false));
     host.note_check(ordered(&other, "h=")).unwrap();
@@ -307,12 +306,12 @@ fn a_failed_switch_of_packages_goes_back_to_the_packages_from_before_it() {
     host.note_switch(to, &[], Vec::new(), old.clone(), "1").unwrap();
     assert!(!host.is_unchecked("b").unwrap(), "the package manager has not begun");
     host.replace_packages(&new).unwrap();
-    // The process is killed here.
+    // At this point, the process is killed.
     assert!(host.is_unchecked("b").unwrap(), "the installed program may be another one");
     assert_eq!(host.own_packages().unwrap(), old);
     let command = host.command_of_previous_packages().unwrap();
     assert_eq!(command.as_deref(), Some("install kops-agent=0.1.0-1"));
-    // The next order begins with the program that the killed process has left.
+    // The next order finds the program that the killed process had installed.
     host.note_switch(to, &[], Vec::new(), old.clone(), "2").unwrap();
     assert_eq!(host.previous_sha256().unwrap(), "1");
     host.restore_packages().unwrap();
@@ -330,7 +329,7 @@ fn a_failed_switch_of_packages_goes_back_to_the_packages_from_before_it() {
     host.replace_packages(&missing).unwrap_err();
 }
 
-/// The state of the stand-in for this machine.
+/// Sets the state of the fake machine in this folder.
 fn record(folder: &TempDir, state: &str) {
     let path = folder.path().join("var/lib/kops-agent/recorded/state.json");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -359,7 +358,7 @@ fn packages_are_restored_even_if_the_note_of_it_cannot_be_written() {
     let old = vec![PackageVersion::of_release("kops-agent", "0.1.0")];
     let to = OrderedProgram { sha256: "a", file: "f=" };
     host.note_switch(to, &[], Vec::new(), old.clone(), "").unwrap();
-    // The new note cannot be written, because a folder has its temporary name.
+    // The note cannot be written, because a folder has the note's temporary name.
     fs::create_dir(folder.path().join("var/lib/kops-agent").join(temporary_name("program.json"))).unwrap();
     host.restore_packages().unwrap();
     assert!(host.has_packages(&old).unwrap());

@@ -10,14 +10,14 @@ use crate::root::{Dir, Entry};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Begun {
-    /// SHA-256 of a regular file's content.
+    /// The SHA-256 of a regular file's content.
     File(String),
-    /// Target of a symbolic link.
+    /// The target of a symbolic link.
     Symlink(String),
 }
 
 impl Begun {
-    /// SHA-256 of the content, if the resource is a file.
+    /// The SHA-256 of the content, if the resource is a file.
     pub(super) fn sha256(&self) -> Option<&str> {
         match self {
             Begun::File(sha256) => Some(sha256),
@@ -25,7 +25,6 @@ impl Begun {
         }
     }
 
-    /// Whether `entry` has this content.
     pub(super) fn is_at(&self, dir: &Dir, name: &str, entry: &Entry) -> Result<bool> {
         Ok(match (self, entry) {
             (Begun::File(sha256), Entry::File(_)) => digest(dir, name)? == *sha256,

@@ -15,7 +15,7 @@ use crate::root::Metadata;
 pub(super) struct Claim {
     /// Whether the resource existed before the agent first wrote it.
     pub(super) was_there: bool,
-    /// State after the last settled run; `None` if a run was interrupted before it settled the resource.
+    /// The state after the last settled run; `None` if no run has settled the resource yet.
     pub(super) left: Option<Left>,
     /// The content that a running or interrupted run writes.
     pub(super) begun: Option<Begun>,
@@ -27,22 +27,22 @@ impl Claim {
     }
 }
 
-/// State of a resource after a run.
+/// The state of a resource after a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Left {
     /// A regular file, for example the file of a unit or kernel module.
     File {
-        /// SHA-256 of the file's content; `None` if the agent does not manage the content.
+        /// The SHA-256 of the file's content; `None` if the agent does not manage the content.
         sha256: Option<String>,
-        /// Permission bits, owner, group, and the kernel's data that show whether the file was touched.
+        /// Permission bits, owner and group. Also contains the kernel's data that show whether the file was touched.
         metadata: Metadata,
-        /// Whether the file holds a certificate of the node itself.
+        /// Whether the file contains a certificate of the node itself.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         certificate: bool,
     },
     Directory(Metadata),
-    /// Target of a symbolic link.
+    /// The target of a symbolic link.
     Symlink(String),
     /// A name in `/etc/hosts`.
     HostsEntry,
@@ -51,6 +51,6 @@ pub(super) enum Left {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unknown {
-    /// Claims of resource kinds that this version does not know, unchanged.
+    /// The claims of resource kinds that this version does not know. They stay unchanged.
     pub(super) resources: Map<String, Value>,
 }

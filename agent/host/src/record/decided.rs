@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::secrets::secrets_of;
 
-/// Which secrets of the state store are in this machine's files, and which unreadable store files had no influence on
-/// them.
+/// The secrets of the state store that are in this machine's files, and the unreadable store files that did not influence this machine's
+/// files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Decided {
-    /// Names of secrets.
+    /// The names of secrets.
     pub secrets: BTreeSet<String>,
-    /// URLs of unreadable store files. No state on this machine was decided from these files.
+    /// The URLs of unreadable store files. No state on this machine was derived from these files.
     pub without: BTreeSet<String>,
 }
 
@@ -25,8 +25,8 @@ impl Decided {
         Decided { secrets: secrets.map(str::to_owned).collect(), without: without.clone() }
     }
 
-    /// Combines two states that are both partly on the machine: the secrets of both, and the URLs that neither state
-    /// was decided from.
+    /// Combines two states that are both partly on the machine. The result has the secrets of both states, and only the URLs that both
+    /// states have in `without`.
     pub(super) fn and(self, other: Decided) -> Decided {
         Decided {
             secrets: self.secrets.into_iter().chain(other.secrets).collect(),

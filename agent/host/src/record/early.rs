@@ -9,17 +9,17 @@ use crate::staged::remove_file;
 
 use super::Record;
 
-/// Path of the claims, below the root. The file is read only if there is no record.
+/// The path of the claims of early units, below the root. The file is only read if there is no record.
 const PATH: &str = "/var/lib/kops-agent/early-units.json";
 
 impl Record {
-    /// The claims of early units, on a machine without a record. An unreadable file counts as missing.
+    /// The claims of early units, on a machine without a record. If the file is unreadable, there are no claims.
     pub(super) fn early(root: &Root) -> Result<Record> {
         let early = root.read(PATH)?.and_then(|bytes| super::reading::parse(&bytes).ok());
         Ok(early.map_or_else(Record::default, |early| Record { is_early: true, ..early }))
     }
 
-    /// Writes the claims of early units: into the record if there is one, or else into the file of early units.
+    /// Writes the claims of early units into the record. If there is no record, writes them into the file of early units.
     pub(crate) fn write_early(&self, root: &Root) -> Result<()> {
         match root.metadata(Record::PATH)? {
             Some(_) => self.write(root),
@@ -27,7 +27,7 @@ impl Record {
         }
     }
 
-    /// Removes the file of early units once a record has their claims.
+    /// Removes the file of early units. The record now contains their claims.
     pub(super) fn forget_early(root: &Root) -> Result<()> {
         remove_file(root, PATH)
     }

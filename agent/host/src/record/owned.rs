@@ -12,8 +12,8 @@ use crate::places::path_of;
 use crate::root::{Dir, Entry, Metadata, Root};
 
 impl Record {
-    /// The current state of all recorded resources. Mounts count as present. With `deep`, large files are read even if
-    /// nothing touched them.
+    /// The current state of all recorded resources. Mounts count as present. With `deep`, also reads large files that have not been
+    /// touched.
     pub(crate) fn owned(&self, root: &Root, deep: Option<&Digests>) -> Result<OwnedState> {
         if let Some(digests) = deep {
             digests.read_ahead(root, &self.largest_first(root))?;
@@ -28,7 +28,7 @@ impl Record {
         Ok(owned)
     }
 
-    /// Paths of the files with known content, largest first.
+    /// The paths of the files whose content is recorded, largest first.
     fn largest_first(&self, root: &Root) -> Vec<String> {
         let known = |(id, claim): (&ResourceId, &Claim)| match &claim.left {
             Some(Left::File { sha256: Some(_), metadata, .. }) => Some((metadata.size, path_of(root, id))),
@@ -46,7 +46,7 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
         return Ok(if is_there { OwnedNow::AsLeft } else { OwnedNow::Gone });
     }
     if id.kind.is_mount() {
-        // The record holds a claim on a mount, but no details to compare, so the mount counts as unchanged.
+        // For a mount, the record has no details that could be compared. So the mount counts as unchanged.
         return Ok(OwnedNow::AsLeft);
     }
     let path = path_of(root, id);
@@ -60,8 +60,8 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
             {
                 how.push("content".to_owned());
             }
-            // If a file has no recorded hash, for example a log, the agent only creates the file. A repair would not
-            // fix a difference, so a difference is ignored.
+            // If a file has no recorded hash, the agent only creates it and does not manage its content, as for a log. A repair would not
+            // remove differences, so they are ignored.
             if sha256.is_some() {
                 known.add_differences(metadata, &mut how);
             }
@@ -72,7 +72,7 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
         (Some(Left::Symlink(known)), Entry::Symlink(target)) if known == target => {}
         (Some(Left::Symlink(_)), Entry::Symlink(_)) => how.push("target".to_owned()),
         (Some(_), _) => how.push("type".to_owned()),
-        // An interrupted run did not record how it left this resource.
+        // An interrupted run has not recorded the state of this resource.
         (None, _) => how.push("content".to_owned()),
     }
     if let (false, Some(begun)) = (how.is_empty(), &claim.begun)

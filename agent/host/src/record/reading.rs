@@ -17,18 +17,18 @@ use crate::first_failure;
 use crate::root::Root;
 use crate::staged::write_file;
 
-/// Format version of the record. It is raised only if an older agent would misread the record. New kinds and fields
-/// need no new version.
+/// The format version of the record. It is only raised if an older agent would misread the record. New kinds and fields do not require a
+/// new version.
 const VERSION: u64 = 1;
 const VERSION_FIELD: &str = "version";
 const RESOURCES: &str = "resources";
-/// Prefix of the backups of unreadable records; a number follows.
+/// The path prefix of the backups of unreadable records. A number follows the prefix.
 const KEPT_ASIDE: &str = "/var/lib/kops-agent/record.unreadable";
-/// Bounds the backups, so that a disk that corrupts every record does not fill up.
+/// The maximum number of backups, so that a disk that corrupts every record does not fill up.
 const MOST_KEPT_ASIDE: u32 = 9;
 
 impl Record {
-    /// Reads the record of this root. A root without a record gives an empty one.
+    /// Reads the record of this root. If there is no record, returns an empty record.
     pub(crate) fn read(root: &Root) -> Result<Record> {
         let mut record = match root.read(Record::PATH)? {
             None => Record::early(root)?,
@@ -44,8 +44,8 @@ impl Record {
         Ok(record)
     }
 
-    /// Writes the record with mode 0600, because the hash of a short secret reveals the secret. An unreadable old
-    /// record becomes a backup.
+    /// Writes the record with mode 0600, because the hash of a short secret reveals the secret. If the old record is unreadable, backs it
+    /// up.
     pub(crate) fn write(&self, root: &Root) -> Result<()> {
         if self.unreadable.is_some() {
             keep_aside(root)?;
@@ -61,7 +61,7 @@ impl Record {
         if let Value::Object(fields) = &mut value {
             fields.insert(VERSION_FIELD.into(), VERSION.into());
             if let Some(Value::Object(resources)) = fields.get_mut(RESOURCES) {
-                // A claim of this version wins over an unknown claim of the same name.
+                // A claim of this version replaces an unknown claim of an equal name.
                 for (id, claim) in &self.unknown.resources {
                     resources.entry(id.clone()).or_insert_with(|| claim.clone());
                 }
@@ -72,7 +72,7 @@ impl Record {
         write_file(root, path, 0o600, None, &bytes)
     }
 
-    /// Recorded resources that this version does not know.
+    /// The recorded resources that this version does not know.
     pub(crate) fn unknown(&self) -> impl Iterator<Item = &str> {
         self.unknown.resources.keys().map(String::as_str)
     }
@@ -202,7 +202,7 @@ mod tests {
                 spoilt.contains("version"),
                 "{why}"
             );
-            // A run writes the record twice. Both times, the backup is the unreadable record.
+            // A run writes the record twice. The second write must not replace the backup of the unreadable record.
             record.write(&root).unwrap();
             record.config_hash = "hash".into();
             record.write(&root).unwrap();

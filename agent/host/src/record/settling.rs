@@ -16,7 +16,7 @@ use crate::places::{boot_text, is_kept_when_written, path_of};
 use crate::root::{Entry, Root};
 
 impl Record {
-    /// Claims the resources that a plan writes. `written` maps paths of written files to their SHA-256.
+    /// Claims the resources that a plan writes. `written` contains the SHA-256 of written files, by path.
     pub(crate) fn claim(
         &mut self,
         root: &Root,
@@ -28,16 +28,15 @@ impl Record {
             let resource = desired.get(&step.resource);
             let is_recorded = has_record(step.resource.kind) && !resource.is_some_and(is_shipped);
             if is_recorded && step.action != Action::Remove {
-                // systemd may know the unit from a package's file elsewhere, or from a file that the agent backs up
-                // before it writes.
+                // systemd may know the unit from a package's file at another path, or from a file that the agent backs up before it writes.
                 let is_written_over = step.resource.kind == Kind::Unit
                     && (is_kept_when_written(root, step)
                         || root.metadata(&path_of(root, &step.resource))?.is_none());
                 let was_there = step.action != Action::Create && !is_written_over;
                 let claim =
                     self.resources.entry(step.resource.clone()).or_insert_with(|| Claim::new(was_there));
-                // A mount does not survive a boot. If the agent mounts the resource now, it is the agent's own, even if
-                // another program had mounted it before.
+                // A mount ends with the boot. If the agent mounts the resource now, the mount is the agent's own, even if another program
+                // mounted it in an earlier boot.
                 claim.was_there &= was_there || !step.resource.kind.is_mount();
                 claim.begun = resource.and_then(|resource| begun(resource, written)).or(claim.begun.take());
             }
@@ -48,8 +47,8 @@ impl Record {
         Ok(())
     }
 
-    /// Records the final state of all desired resources and forgets all others. `written` maps paths of files that this
-    /// run wrote to their SHA-256.
+    /// Records the final state of all desired resources, and removes all other entries. `written` contains the SHA-256 of files that this
+    /// run wrote, by path.
     #[cfg(test)]
     pub(crate) fn settle(
         &mut self,
@@ -60,8 +59,8 @@ impl Record {
         self.settle_keeping(root, desired, written, &[])
     }
 
-    /// Like `settle`, after a plan that could not repair everything. Unrepaired resources keep their earlier entry,
-    /// because the agent did not cause their current state.
+    /// Like `settle`, for a plan that could not repair all resources. An unrepaired resource keeps its earlier entry, because the agent did
+    /// not cause its current state.
     pub(crate) fn settle_keeping(
         &mut self,
         root: &Root,
@@ -80,7 +79,7 @@ impl Record {
                 settled.insert(id.clone(), Claim { begun: None, ..claim.clone() });
                 continue;
             }
-            // A resource that was correct before the agent first wrote it is not the agent's own.
+            // If a resource was already correct before the agent first wrote it, it is not the agent's own.
             let was_there = before.is_none_or(|claim| claim.was_there);
             let known = before.and_then(|claim| claim.left.as_ref());
             if let Some(left) = left(root, id, resource, known, written)? {
@@ -91,7 +90,7 @@ impl Record {
         Ok(())
     }
 
-    /// Records the final state of the given desired resources. All others keep their entries.
+    /// Records the final state of the given desired resources. The entries of other resources stay.
     pub(crate) fn settle_only<'a>(
         &mut self,
         root: &Root,
@@ -109,13 +108,13 @@ impl Record {
         Ok(())
     }
 
-    /// Desired resources that exist and are not yet the agent's own.
+    /// The desired resources that exist and are not yet the agent's own.
     pub(crate) fn adoptable(&self, root: &Root, desired: &DesiredState) -> Result<Vec<ResourceId>> {
         let mut adoptable = Vec::new();
         for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
             let is_own = self.resources.get(id).is_some_and(|claim| !claim.was_there);
-            // Host names and mounts have no file of their own. They count as existing, because an apply makes the
-            // missing ones. A host without addresses has no line.
+            // Host names and mounts have no file of their own. They count as existing, because an apply creates missing ones. Only a host
+            // without addresses does not count: it has no line in `/etc/hosts`.
             let is_there = match resource {
                 Resource::HostsEntry(entry) => !entry.addresses.is_empty(),
                 _ if id.kind.is_mount() => true,
@@ -134,7 +133,7 @@ impl Record {
         Ok(adoptable)
     }
 
-    /// Whether an interrupted run was about to write this resource but did not write it.
+    /// Whether an interrupted run planned to write this resource but did not write it.
     pub(crate) fn is_still_to_write(&self, root: &Root, id: &ResourceId) -> Result<bool> {
         let Some(begun) = self.resources.get(id).and_then(|claim| claim.begun.as_ref()) else {
             return Ok(false);
@@ -146,8 +145,8 @@ impl Record {
         })
     }
 
-    /// Records which parts of the store are about to go into files. `without` is `None` if it is unknown for this
-    /// state. If an older agent recorded nothing, `decided` stays unknown until the run settles.
+    /// Records which secrets and files of the store influence the files that the run is about to write. `without` is `None` if it is
+    /// unknown for this state. If an older agent recorded nothing, `decided` stays unknown until the run settles.
     pub(crate) fn note_begun(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         let begun = self.decided_now(desired, without);
         self.decided = match self.decided.take() {
@@ -157,8 +156,8 @@ impl Record {
         };
     }
 
-    /// Records which parts of the store are in the files after the run, and which units do not run. A settled run has
-    /// replaced everything that earlier runs left.
+    /// Records which secrets and files of the store influenced the files after the run, and which units must not run. Replaces the data of
+    /// earlier runs, because a settled run has replaced their files.
     pub(crate) fn note_settled(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         self.decided = Some(self.decided_now(desired, without));
         let stopped = desired.iter().filter_map(|(_, resource)| match resource {
@@ -175,8 +174,7 @@ impl Record {
     }
 }
 
-/// The content that a run will leave, if the resource is a file or link. `written` maps paths of written files to their
-/// SHA-256.
+/// The content that a run will leave, if the resource is a file or link. `written` contains the SHA-256 of written files, by path.
 fn begun(resource: &Resource, written: &BTreeMap<String, String>) -> Option<Begun> {
     let text = |text: &str| Some(Begun::File(sha256_hex(text.as_bytes())));
     match resource {
@@ -188,7 +186,7 @@ fn begun(resource: &Resource, written: &BTreeMap<String, String>) -> Option<Begu
     }
 }
 
-/// Whether resources of a kind are recorded: files and mounts, not things that others may use, such as packages.
+/// Whether resources of a kind are recorded. Files and mounts are. Packages, for example, are not, because others may use them.
 fn has_record(kind: Kind) -> bool {
     let is_file = matches!(kind, Kind::File | Kind::Unit | Kind::KernelModule | Kind::PackageSource);
     is_file || matches!(kind, Kind::Directory | Kind::Symlink | Kind::HostsEntry) || kind.is_mount()
@@ -231,14 +229,14 @@ fn left(
             Some(Left::File { sha256, metadata, certificate: has_certificate(resource) })
         }
         Some(Entry::Directory(metadata)) => Some(Left::Directory(metadata)),
-        // An operator has put a link in the place of the unit's file.
+        // An operator has replaced the unit's file by a link.
         Some(Entry::Symlink(_)) if id.kind == Kind::Unit => None,
         Some(Entry::Symlink(target)) => Some(Left::Symlink(target)),
         Some(Entry::Special) | None => None,
     })
 }
 
-/// Whether the file holds a certificate of the node itself, which expires.
+/// Whether the file contains a certificate of the node itself. Such a certificate expires.
 fn has_certificate(resource: &Resource) -> bool {
     let Resource::File(file) = resource else { return false };
     matches!(file.content, Content::Certificate(_) | Content::Kubeconfig(_))

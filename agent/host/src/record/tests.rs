@@ -21,7 +21,7 @@ fn step(resource: &Resource, action: Action) -> Step {
 }
 
 impl Machine {
-    /// A machine with a file, a directory and a link that the agent has just made.
+    /// A machine with a file, a directory and a link. The agent has just made and settled them.
     fn settled() -> Machine {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path()).unwrap();
@@ -115,7 +115,7 @@ fn a_unit_written_over_a_packages_unit_is_the_agents_own() {
     machine.record.settle(&machine.root, &machine.desired, &BTreeMap::new()).unwrap();
     let owned = machine.record.owned(&machine.root, None).unwrap();
     assert!(!owned[&unit.id()].was_there);
-    // An earlier run wrote the file that exists now.
+    // This time, the existing file was written by an earlier run.
     machine.record.claim(&machine.root, &plan, &machine.desired, &BTreeMap::new()).unwrap();
     assert!(!machine.record.owned(&machine.root, None).unwrap()[&unit.id()].was_there);
 }

@@ -6,8 +6,7 @@ use super::RUNTIME_FOLDERS;
 use crate::error::Result;
 use crate::host::Host;
 
-/// Folders that never belong to kubelet or containerd alone, because other programs have files in them (hier(7),
-/// file-hierarchy(7)).
+/// Folders in which programs other than kubelet and containerd have files (hier(7), file-hierarchy(7)).
 const SHARED: [&str; 30] = [
     "/run/dbus",
     "/run/lock",
@@ -41,7 +40,7 @@ const SHARED: [&str; 30] = [
     "/var/www",
 ];
 
-/// Trees of the operating system itself.
+/// Folder trees of the operating system itself.
 const SYSTEM: [&str; 12] = [
     "/bin",
     "/boot",
@@ -57,17 +56,16 @@ const SYSTEM: [&str; 12] = [
     "/usr",
 ];
 
-/// Data folders that the spec names.
 #[derive(Default)]
 pub(super) struct DataFolders {
-    /// Folders of kubelet or containerd alone. The reset removes them.
+    /// Folders that only kubelet or containerd uses. The reset removes them.
     pub(super) own: BTreeSet<String>,
-    /// Folders that may have files of other programs, so they stay.
+    /// Folders that may contain files of other programs, so they stay.
     pub(super) shared: BTreeSet<String>,
 }
 
 impl Host {
-    /// Data folders of the last applied state and of a begun change, without the default folders.
+    /// The data folders of the last applied state and of a begun change. Default folders are left out.
     pub(super) fn data_folders(&self) -> Result<DataFolders> {
         let mut folders = DataFolders::default();
         let states = self.kept_states()?;
@@ -80,7 +78,7 @@ impl Host {
                 folders.shared.insert(path);
                 continue;
             }
-            // A link may lead to a place that its name does not show.
+            // If the path contains a link, the real folder may be elsewhere.
             let Some(real) = self.root.real_path(&path)? else { continue };
             let folders = if is_shared(&real) { &mut folders.shared } else { &mut folders.own };
             folders.insert(path);
@@ -95,7 +93,7 @@ fn plain(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Whether other programs may have files in a folder: it is a top-level folder, a home folder, or a system folder.
+/// Whether other programs may have files in a folder. True if it is a top-level folder, a home folder, or a system folder.
 fn is_shared(path: &str) -> bool {
     let depth = path.split('/').skip(1).count();
     let is_below = |folder: &&str| {

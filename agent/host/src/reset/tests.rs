@@ -9,7 +9,7 @@ use super::*;
 use crate::staged::write_file;
 use crate::system::systemd::Rest;
 
-/// A unit. If it is `stubborn`, it ends only when it is killed.
+/// A fake unit. A `stubborn` unit ends only when it is killed.
 #[derive(Default)]
 struct Unit {
     stubborn: bool,
@@ -62,7 +62,7 @@ fn only_a_unit_that_does_not_stop_in_time_is_killed() {
     assert!(asked.contains(&"kill") && asked.contains(&"stop"), "{asked:?}");
 }
 
-/// A systemd that knows and runs some units, and refuses requests for other units, as the real systemd does.
+/// A fake systemd that knows some units. Like systemd, it rejects requests for other units.
 #[derive(Default)]
 struct Known {
     units: Vec<(&'static str, Enablement)>,
@@ -120,7 +120,7 @@ impl Resetting for Deaf {
     fn doing(&self, _: &str) {}
 }
 
-/// The root of a node with kubelet, containerd and another unit.
+/// The root of a node with kubelet, containerd and a third unit.
 fn node() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let host = Host::scratch(folder.path()).unwrap();
@@ -152,7 +152,7 @@ fn node() -> tempfile::TempDir {
 #[test]
 fn a_unit_that_systemd_does_not_know_does_not_block_a_reset() {
     let folder = node();
-    // An operator removed kubelet's unit, and an earlier reset removed ours.service.
+    // An operator has removed kubelet's unit, and an earlier reset has removed ours.service.
     let systemd =
         Arc::new(Known { units: vec![(CONTAINER_RUNTIME, Enablement::Enabled)], ..Known::default() });
     let host = Host::scratch(folder.path()).unwrap().with_systemd(systemd.clone());

@@ -17,7 +17,7 @@ use crate::root::{Metadata, Root};
 use crate::staged::write_file;
 use crate::stamps::Stamp;
 
-/// Folder of the journal and of the backed-up files.
+/// The folder of the journal and of the backed-up files.
 pub(super) const FOLDER: &str = "/var/lib/kops-agent/rollback";
 const NAME: &str = "journal.json";
 
@@ -27,15 +27,14 @@ const NAME: &str = "journal.json";
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Journal {
     pub(super) attempt: Attempt,
-    /// Why the change is being rolled back, if it is.
+    /// Why the change is being rolled back. `None` if it is not.
     pub(super) taken_back: Option<String>,
     /// The previous state of each changed resource.
     pub(super) kept: BTreeMap<ResourceId, Kept>,
-    /// Components that the change restarted, in that order.
+    /// The components that the change has restarted, in the order of their restarts.
     pub(super) begun: Vec<ResourceId>,
 }
 
-/// The previous state of one resource.
 #[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -44,41 +43,41 @@ pub(super) struct Kept {
     pub(super) was: Was,
     /// Commands to run after the resource is restored.
     pub(super) commands: Vec<Vec<String>>,
-    /// The resource's stamps before the change.
+    /// The stamps of the resource before the change.
     pub(super) stamps: Vec<(Stamp, Option<String>)>,
     /// The state in systemd, if the resource is a unit.
     pub(super) unit: Option<UnitWas>,
-    /// UID of the running pod, if the resource is the manifest of a static pod.
+    /// The UID of the running pod, if the resource is the manifest of a static pod.
     pub(super) pod: Option<String>,
-    /// Whether the change keeps that pod and restarts only its containers.
+    /// Whether the change keeps the pod and restarts only its containers.
     pub(super) restarts_pod: bool,
 }
 
-/// The previous content of the path of a resource.
+/// The previous content of a resource's path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(super) enum Was {
-    /// The resource needs no rollback, because the change only repairs it.
+    /// The change only repairs the resource, so a rollback does not restore it.
     Right,
     Absent,
-    /// A regular file, backed up under the name `kept`.
+    /// A regular file. `kept` is the name of its backup.
     File {
         kept: String,
         metadata: Metadata,
     },
-    /// Mode and owner of a directory.
+    /// The mode and owner of a directory.
     Directory(Metadata),
-    /// Target of a symbolic link.
+    /// The target of a symbolic link.
     Symlink(String),
-    /// The agent had no unit that mounts this volume at boot. `mounted` is whether it was mounted.
+    /// The agent had no unit that mounts this volume at boot. `mounted` says whether the volume was mounted.
     Volume {
         mounted: bool,
     },
-    /// Addresses of a host name in `/etc/hosts`.
+    /// The addresses of a host name in `/etc/hosts`.
     Host(Vec<String>),
 }
 
-/// State of a unit in systemd before the change.
+/// The state of a unit in systemd before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UnitWas {
     /// Whether systemd knew the unit, or the unit's file existed.
@@ -93,7 +92,7 @@ impl Journal {
         Journal { attempt, taken_back: None, kept: BTreeMap::new(), begun: Vec::new() }
     }
 
-    /// Makes `attempt` the target of the change. The recorded previous state stays.
+    /// Makes `attempt` the target of the change. The recorded previous states of resources stay.
     pub(crate) fn towards(self, attempt: Attempt) -> Journal {
         Journal { attempt, ..self }
     }
@@ -101,7 +100,7 @@ impl Journal {
     /// Reads the journal of an unfinished change, if there is one.
     pub(crate) fn read(root: &Root) -> Result<Option<Journal>> {
         let bytes = root.read(&format!("{FOLDER}/{NAME}"))?;
-        // A journal is written atomically. If it cannot be parsed, another version of the agent wrote it.
+        // A journal is written atomically. If it cannot be parsed, another version of the agent wrote it, and it is ignored.
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -112,7 +111,7 @@ impl Journal {
         write_file(root, &path, 0o600, None, &bytes)
     }
 
-    /// Ends the change. Removes the journal first, so that no run restores from a half-removed folder.
+    /// Ends the change. Removes the journal before the backups, so that no run restores from incomplete backups.
     pub(crate) fn end(root: &Root) -> Result<()> {
         let Some(folder) = root.dir(FOLDER)? else { return Ok(()) };
         folder.remove(NAME)?;
@@ -144,17 +143,17 @@ impl Journal {
         self.write(root)
     }
 
-    /// Components that the change restarted, in that order.
+    /// The components that the change has restarted, in the order of their restarts.
     pub(crate) fn begun(&self) -> &[ResourceId] {
         &self.begun
     }
 
-    /// UID of the static pod that ran before, if the change replaces the pod.
+    /// The UID of the static pod before the change, if the change replaces the pod.
     pub(crate) fn pod_before(&self, file: &ResourceId) -> Option<&str> {
         self.kept.get(file).filter(|kept| !kept.restarts_pod)?.pod.as_deref()
     }
 
-    /// Whether the change restarts the containers of this manifest's pod.
+    /// Whether the change keeps the pod of this manifest and restarts only its containers.
     pub(super) fn restarts_pod(&self, file: &ResourceId) -> bool {
         self.kept.get(file).is_some_and(|kept| kept.restarts_pod)
     }

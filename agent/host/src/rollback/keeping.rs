@@ -25,8 +25,8 @@ use crate::system::health::running_pod;
 use crate::volumes::has_boot_unit;
 
 impl Host {
-    /// Adds to the journal the previous state of everything that `plan` changes and the journal does not have yet.
-    /// `written` maps paths of the files that the run will write to their SHA-256.
+    /// Adds to the journal the previous state of each resource that `plan` changes, unless the journal already has it. `written` contains
+    /// the SHA-256 of the files that the run will write, by path.
     pub(crate) fn keep(
         &self,
         journal: &mut Journal,
@@ -70,7 +70,7 @@ impl Host {
         journal.write(&self.root)
     }
 
-    /// The previous state of a resource; `None` if a rollback cannot restore it. A file is backed up as `name`.
+    /// The previous state of a resource; `None` if a rollback cannot restore it. A file is backed up under the name `name`.
     fn was(&self, resource: &Resource, record: &Record, folder: &Dir, name: &str) -> Result<Option<Was>> {
         let id = resource.id();
         match resource {
@@ -86,14 +86,14 @@ impl Host {
                 let found = hosts_file::find(&String::from_utf8_lossy(&hosts), &entry.hostname);
                 return Ok(Some(Was::Host(found.map_or(vec![], |entry| entry.addresses))));
             }
-            // A rollback removes the boot unit of a new volume. Otherwise the unit would mount the volume at every
-            // boot, and no run would remove the unit, because the agent has no claim on the volume after a rollback.
+            // A rollback removes the boot unit of a new volume. Otherwise the unit would mount the volume at every boot. No run would
+            // remove the unit, because the agent has no claim on the volume after a rollback.
             Resource::Mount(mount) => {
                 let is_new = !record.is_claimed(&id) && !has_boot_unit(&self.root, &mount.path)?;
                 let mounted = self.mounts.mounted(mount)?.is_some();
                 return Ok(is_new.then_some(Was::Volume { mounted }));
             }
-            // Packages, accounts, bind mounts and images do no harm if they stay.
+            // Packages, accounts, bind mounts and images may stay after a rollback, because they do no harm.
             _ => return Ok(None),
         }
         let Some((dir, file)) = self.root.parent(&path_of(&self.root, &id))? else {
@@ -122,7 +122,7 @@ impl Host {
         }))
     }
 
-    /// UID of the running static pod of a manifest.
+    /// The UID of the running static pod of a manifest.
     fn pod_was(&self, id: &ResourceId) -> Result<Option<String>> {
         if id.kind != Kind::File || !health::is_manifest(&id.name) {
             return Ok(None);
@@ -141,7 +141,7 @@ fn stamps(root: &Root, id: &ResourceId) -> Result<Vec<(Stamp, Option<String>)>> 
     kinds.iter().map(|stamp| Ok((*stamp, stamp.read(root, &id.name)?))).collect()
 }
 
-/// Whether a step only restores what the agent itself left.
+/// Whether a step only restores the state that the agent itself had written.
 fn is_repair(step: &Step, resource: &Resource, record: &Record, written: &BTreeMap<String, String>) -> bool {
     match resource {
         Resource::File(file) if step.changes_content() => {

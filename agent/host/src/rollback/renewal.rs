@@ -16,26 +16,26 @@ use crate::record::{Failure, Record};
 use crate::rolled_back::RolledBack;
 use crate::root::Root;
 
-/// Delay before a rolled-back renewal is retried. The certificates are valid for months, and each try restarts
+/// The delay before a rolled-back renewal is retried. A long delay is safe, because certificates are valid for months. Each try restarts
 /// components.
 const AFTER_ROLLBACK: Duration = Duration::days(1);
 
-/// Whether certificates may be renewed apart from everything else.
+/// Whether certificates may be renewed now without other changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewing {
-    /// Renewal is allowed. Carries whether an earlier renewal was interrupted, and the `NodeupConfigHash` of the last
+    /// Renewal is allowed. The fields say whether an earlier renewal was interrupted, and contain the `NodeupConfigHash` of the last
     /// applied state.
     Free(Interrupted, String),
-    /// Renewal must wait, with the reason.
+    /// Renewal must wait. The text is the reason.
     PutOff(String),
 }
 
 impl Host {
-    /// Describes a run that only renews certificates. A recorded failure of such a run begins with this text, and a
-    /// later success removes it.
+    /// The description of a run that only renews certificates. The recorded failure of such a run begins with this text. A later successful
+    /// run recognizes the failure by this text, and removes it.
     pub const RENEWING: &str = "renewing this node's certificates";
 
-    /// Whether certificates may be renewed now while the rest of the node stays unchanged.
+    /// Whether certificates may be renewed now without other changes to the node.
     pub fn renewing(&self) -> Result<Renewing> {
         let record = self.record()?;
         let put_off = |why: &str| Ok(Renewing::PutOff(why.to_owned()));
@@ -66,7 +66,7 @@ impl Host {
         }
     }
 
-    /// Whether `noted` is less than `time` ago. A timestamp in the future comes from a wrong clock and does not count.
+    /// Whether the time `noted` is less than `time` ago. If `noted` is in the future, a clock was wrong, and the result is false.
     fn is_within(&self, time: Duration, noted: &str) -> bool {
         let Some(noted) = parse_timestamp(noted) else { return false };
         let ago = self.now() - noted;
@@ -74,7 +74,7 @@ impl Host {
     }
 }
 
-/// Records a rolled-back renewal. A change that was rejected before stays rejected.
+/// Records a rolled-back renewal. A change that was rejected earlier stays rejected.
 pub(super) fn record_renewal_rolled_back(
     root: &Root,
     mut record: Record,

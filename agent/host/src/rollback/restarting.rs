@@ -23,8 +23,7 @@ use crate::system::systemd::{Act, Job};
 use crate::waits::late;
 
 impl Host {
-    /// Restarts the units that the change restarted or stopped. Returns the units that may still run the changed
-    /// version.
+    /// Restarts the units that the change has restarted or stopped. Returns the units that may still run the changed version.
     pub(super) async fn restart_units(
         &self,
         journal: &Journal,
@@ -50,7 +49,7 @@ impl Host {
                 Ok(Err(error)) => Err(error),
                 Err(_) => {
                     let error = late(Act::Restart, name, limit);
-                    // systemd queues the remaining units behind this job, so they get the short timeout.
+                    // systemd queues the remaining units after this job, so use the short timeout for them.
                     limit = self.waits.others;
                     note_not_restarted(&*self.systemd, name, &mut not_restarted)?;
                     Err(error)
@@ -68,7 +67,6 @@ impl Host {
         Ok(not_restarted)
     }
 
-    /// Stops a unit, with the timeout of units that pods do not wait for.
     pub(super) async fn stop_in_time(&self, unit: &str) -> Result<()> {
         let limit: Duration = self.waits.others;
         match timeout(limit, self.systemd.begin(Act::Stop, unit)).await {
@@ -77,7 +75,7 @@ impl Host {
         }
     }
 
-    /// Units that pods wait for, according to the current unit files.
+    /// The units for which pods wait, according to the current unit files.
     fn awaited_on_disk(&self, journal: &Journal) -> Result<BTreeSet<String>> {
         let record = self.record()?;
         let ids: BTreeSet<&ResourceId> =
@@ -99,14 +97,14 @@ impl Host {
 }
 
 fn note_not_restarted(systemd: &dyn Systemd, unit: &str, not_restarted: &mut Vec<String>) -> Result<()> {
-    // A unit that is still starting reads the restored files.
+    // A unit that is still starting reads the restored files, so it is left out.
     if !systemd.is_starting(unit)? {
         not_restarted.push(unit.to_owned());
     }
     Ok(())
 }
 
-/// Units that ran before the change and were restarted, the container runtime first and kubelet last.
+/// The units that ran before the change and that the change restarted. The container runtime comes first, and kubelet last.
 fn units_in_order(journal: &Journal) -> Vec<&ResourceId> {
     let ran =
         |id: &&ResourceId| journal.kept.get(*id).and_then(|kept| kept.unit).is_some_and(|unit| unit.running);

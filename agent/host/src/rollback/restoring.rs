@@ -35,9 +35,9 @@ impl Host {
         Ok(())
     }
 
-    /// Unmounts volumes that the change mounted. A volume in use stays mounted until the next boot.
+    /// Unmounts the volumes that the change has mounted. A volume in use stays mounted until the next boot.
     pub(super) fn restore_volumes(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
-        // A nested mount is unmounted before the mount above it.
+        // Unmount a nested mount before the mount that contains it.
         for (id, kept) in journal.kept.iter().rev() {
             let Was::Volume { mounted } = kept.was else { continue };
             note(self.no_longer_mount_at_boot(&id.name), still_wrong)?;
@@ -49,7 +49,7 @@ impl Host {
     }
 }
 
-/// Runs the commands of restored files, each once.
+/// Runs each command of the restored files once.
 pub(super) fn repeat_commands(
     commands: &dyn Commands,
     journal: &Journal,
@@ -68,7 +68,6 @@ pub(super) fn repeat_commands(
     Ok(())
 }
 
-/// Restores the stamps from before the change.
 pub(super) fn restore_stamps(root: &Root, journal: &Journal) -> Result<()> {
     for (id, kept) in &journal.kept {
         for (stamp, value) in &kept.stamps {
@@ -80,7 +79,7 @@ pub(super) fn restore_stamps(root: &Root, journal: &Journal) -> Result<()> {
     Ok(())
 }
 
-/// Overwrites the backups of an unfinished change before they are removed.
+/// Overwrites and removes the backups of an unfinished change.
 pub(crate) fn shred_kept_files(root: &Root) -> Result<()> {
     let Some(folder) = root.dir(FOLDER)? else { return Ok(()) };
     folder.names()?.iter().try_for_each(|name| folder.shred(name))
@@ -90,8 +89,7 @@ fn remove_new(root: &Root, id: &ResourceId) -> Result<()> {
     let Some((dir, name)) = root.parent(&path_of(root, id))? else { return Ok(()) };
     match id.kind {
         Kind::Directory => dir.remove_dir_if_empty(&name)?,
-        // The file may be a key, so it is overwritten. The rename comes first, so that no half-overwritten file has the
-        // real name.
+        // The file may be a key, so overwrite it. Rename it first, so that no partly overwritten file has the real name.
         _ => {
             let temporary = temporary_name(&name);
             if dir.entry(&name)?.is_some() {
@@ -133,7 +131,7 @@ pub(super) fn restore_resources(
     still_wrong: &mut Vec<String>,
 ) -> Result<()> {
     let folder = root.make_dirs(FOLDER)?;
-    // A directory is restored before its content, and removed after its content.
+    // Restore a directory before its content. Remove a directory after its content.
     let (gone, there): (Vec<_>, Vec<_>) =
         journal.kept.iter().filter(|(id, _)| which(id)).partition(|(_, kept)| kept.was == Was::Absent);
     for (id, kept) in there {
@@ -168,7 +166,7 @@ fn restore_file(
     name: &str,
     metadata: Metadata,
 ) -> Result<()> {
-    // A rename between two hard links of one file does nothing and would leave both names.
+    // If both names are hard links of one file, a rename would do nothing and both names would remain.
     if !folder.has_same(kept, dir, name)? {
         let temporary = temporary_name(name);
         dir.remove(&temporary)?;
@@ -177,7 +175,7 @@ fn restore_file(
             false => return copy(root, folder, kept, dir, name, metadata),
         }
     }
-    // Only root can change the file under the backup's name. Under `name`, another user may have put another file.
+    // Open the file by the backup's name, which only root can change. Another user may have replaced the file at `name`.
     let file = folder.open(kept)?;
     let failed = |doing| move |error| Error::path(doing, dir.shown(name), error);
     set_owner(&file, metadata.uid, metadata.gid).map_err(failed("set the owner of"))?;

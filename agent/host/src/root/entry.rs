@@ -23,13 +23,13 @@ impl Entry {
     }
 }
 
-/// Mode and owner of a file or directory, and the fields that show whether it was touched.
+/// The mode and owner of a file or directory, and the fields that show whether it was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Size in bytes.
+    /// The size in bytes.
     pub(crate) size: u64,
     pub(crate) inode: u64,
     /// When content or metadata last changed (ctime), in seconds and nanoseconds since 1970. Only the kernel sets it.
@@ -50,8 +50,8 @@ impl From<FileStat> for Metadata {
 }
 
 impl Metadata {
-    /// Whether a file stayed unchanged from the reading of `self` to the reading of `now`. Only the kernel sets the
-    /// time of change.
+    /// Whether a file was unchanged between the reading of `self` and the reading of `now`. This is reliable, because only the kernel sets
+    /// the time of change.
     pub(crate) fn is_untouched(&self, now: &Metadata) -> bool {
         (self.inode, self.size, self.changed) == (now.inode, now.size, now.changed)
     }

@@ -11,14 +11,14 @@ use super::{Dir, Root, temporary_name};
 use crate::error::{Error, Result};
 use crate::selinux::{FileKind, Policy, is_as_good};
 
-/// The extended attribute that holds a label (xattr(7)).
+/// The extended attribute that contains the SELinux label (xattr(7)).
 const ATTRIBUTE: &str = "security.selinux";
-/// Size of the buffer for a label in bytes, far more than any label needs.
+/// The size of the buffer for a label, in bytes. Labels are far smaller.
 const LARGEST: usize = 4096;
 
-/// A label that differs from the policy's.
+/// A label that differs from the label in the policy.
 pub(crate) struct Mislabelled {
-    /// The current label; `None` if there is none.
+    /// The current label; `None` if the file has no label.
     pub(crate) found: Option<String>,
     pub(crate) wanted: String,
 }
@@ -28,13 +28,13 @@ impl Root {
     fn policy(&self) -> Result<Option<&Policy>> {
         if self.policy.get().is_none() {
             let policy = Policy::read(|path| self.read(path))?;
-            // If another thread was faster, it stored the identical policy.
+            // If another thread was faster, it has stored an identical policy.
             let _ = self.policy.set(policy);
         }
         Ok(self.policy.get().and_then(Option::as_ref))
     }
 
-    /// The policy's label for `name` in `dir`; `None` if there is no policy, or if it gives no label.
+    /// The policy's label for `name` in `dir`; `None` if there is no policy, or if the policy has no label for the path.
     pub(crate) fn label(&self, dir: &Dir, name: &str, kind: FileKind) -> Result<Option<String>> {
         let Some(policy) = self.policy()? else { return Ok(None) };
         let real = |fd: BorrowedFd<'_>| {
@@ -42,12 +42,12 @@ impl Root {
             path.map_err(|error| Error::path("find the real path of", dir.shown(name), error))
         };
         let (root, dir) = (real(self.fd.as_fd())?, real(dir.fd.as_fd())?);
-        // Links in the path are resolved first, as restorecon does.
+        // Resolve links in the path first, as restorecon does.
         let path = dir.strip_prefix(root).unwrap_or(&dir).join(name);
         Ok(policy.label(&format!("/{}", path.display()), kind).map(str::to_owned))
     }
 
-    /// Makes the directory of this name with its label.
+    /// Creates the directory of this name with the policy's label.
     pub(super) fn make_dir(&self, above: &Dir, name: &str) -> Result<Dir> {
         let Some(label) = self.label(above, name, FileKind::Directory)? else { return above.make_dir(name) };
         let temporary = temporary_name(name);
@@ -59,8 +59,8 @@ impl Root {
         dir.set_mode(0o755)?;
         match nix::fcntl::renameat(&above.fd, temporary.as_str(), &above.fd, name) {
             Ok(()) => above.sync()?,
-            // Another program made the directory meanwhile, or the name belongs to something else. In the second case,
-            // the following `open_dir` fails.
+            // The name exists now. If another program has created the directory, this is fine. If the name is not a directory, the
+            // following `open_dir` fails.
             Err(_) => above.remove_dir_if_empty(&temporary)?,
         }
         above.open_dir(name)
@@ -82,7 +82,7 @@ impl Root {
         self.judge(set, || dir.shown(name)).map(drop)
     }
 
-    /// Corrects the label at a path, if it differs from the policy's.
+    /// Corrects the label at a path if it differs from the label in the policy.
     pub(crate) fn mend_label(&self, path: &str, kind: FileKind) -> Result<()> {
         let Some(Mislabelled { wanted, .. }) = self.mislabelled(path, kind)? else { return Ok(()) };
         let Some((dir, name)) = self.parent(path)? else { return Ok(()) };
@@ -91,9 +91,9 @@ impl Root {
         self.judge(set, || dir.shown(&name)).map(drop)
     }
 
-    /// The label at a path, if it differs from the policy's.
+    /// The label at a path if it differs from the label in the policy.
     pub(crate) fn mislabelled(&self, path: &str, kind: FileKind) -> Result<Option<Mislabelled>> {
-        // This check comes first, because most machines have no policy.
+        // Check this first, because most machines have no policy.
         if self.policy()?.is_none() {
             return Ok(None);
         }
@@ -109,7 +109,7 @@ impl Root {
         Ok((!is_as_good(found.as_deref(), &wanted)).then_some(Mislabelled { found, wanted }))
     }
 
-    /// Gives a file the label of another file, if that file has one.
+    /// Gives the file `to` the label of the file `from`, if `from` has a label.
     pub(crate) fn copy_label(&self, from: &File, to: &File, shown: impl Fn() -> String) -> Result<()> {
         let mut buffer = vec![0; LARGEST];
         let Ok(size) = fgetxattr(from, ATTRIBUTE, &mut buffer) else { return Ok(()) };
@@ -120,22 +120,20 @@ impl Root {
         self.judge(fsetxattr(file, ATTRIBUTE, &as_attribute(label), XattrFlags::empty()), shown)
     }
 
-    /// Evaluates an attempt to set a label. Returns whether the label is set now.
+    /// Handles the result of setting a label. Returns whether the file now has the label.
     fn judge(&self, set: rustix::io::Result<()>, shown: impl Fn() -> String) -> Result<bool> {
         match set {
             Ok(()) => Ok(true),
             // The file system stores no labels. SELinux uses one label for all its files.
             Err(Errno::NOTSUP) => Ok(false),
-            // Only root may set labels, and a user without root's rights may run the agent on a root that is only a
-            // folder.
+            // Only root may set labels. The agent may run without root's rights on a root that is only a folder.
             Err(Errno::PERM) if !self.is_machine() => Ok(false),
             Err(error) => Err(Error::path("set the SELinux label of", shown(), error)),
         }
     }
 }
 
-/// The `/proc` path of a name in an open directory, or of the directory itself. It avoids links in the directory's
-/// path.
+/// The `/proc` path of a name in an open directory, or of the directory itself. This path does not depend on links in the directory's path.
 fn proc_path(dir: BorrowedFd<'_>, name: &str) -> String {
     format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()).trim_end_matches('/').to_owned()
 }

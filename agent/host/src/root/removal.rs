@@ -15,22 +15,21 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use super::{DIRECTORY, Dir, Entry, Root};
 use crate::error::{Error, Result};
 
-/// How many nested folders are open at a time: more than programs nest, and fewer than a process may have open.
+/// The maximum number of nested folders that are open at a time. It is more than programs nest, and less than a process may have open.
 const DEEPEST: usize = 32;
-/// How many names of a directory are in memory at a time.
+/// The maximum number of a directory's names in memory.
 const NAMES_AT_ONCE: usize = 10_000;
-/// Name prefix of folders that were nested deeper than `DEEPEST` and were moved to the topmost folder. A number
-/// follows.
+/// The name prefix of folders that were nested deeper than `DEEPEST` and were moved to the topmost folder. A number follows the prefix.
 const LIFTED: &str = ".kops-agent-removing-";
-/// Maximum length of a path in a message, in characters.
+/// The maximum length of a path in a message, in characters.
 const LONGEST_SHOWN: usize = 400;
 
-/// Largest file that is overwritten, in bytes. A larger file is no key, and is only removed.
+/// The maximum size of a file that is overwritten, in bytes. A larger file contains no key, and is only removed.
 const LARGEST_SECRET: u64 = 1 << 20;
 
 impl Root {
-    /// Removes a directory with its content, except for other mounts in it. If `path` is a link, the link and its
-    /// target stay, and only the content of the target is removed. Fails if something is mounted in the directory.
+    /// Removes a directory with its content, except for mounts in the directory. If `path` is a link, the link and its target stay, and
+    /// only the content of the target is removed. Fails if something is mounted in the directory.
     pub(crate) fn remove_tree(&self, path: &str) -> Result<()> {
         let Some(dir) = self.dir(path)? else { return Ok(()) };
         dir.clear()?;
@@ -44,8 +43,8 @@ impl Root {
 }
 
 impl Dir {
-    /// Overwrites a regular file and removes it. A file of another type, or with further hard links, is only removed.
-    /// Older blocks of the disk may still hold the content, as with every program that overwrites files.
+    /// Overwrites a regular file and removes it. A file of another type, or with other hard links, is only removed. As after every
+    /// overwriting, older blocks of the disk may still contain the content.
     pub(crate) fn shred(&self, name: &str) -> Result<()> {
         if let Some(Entry::File(metadata)) = self.entry(name)?
             && metadata.size <= LARGEST_SECRET
@@ -54,7 +53,7 @@ impl Dir {
             let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
             let overwrite = || -> io::Result<()> {
                 let mut file = File::from(openat(&self.fd, name, flags, Mode::empty())?);
-                // The folder's owner may have put another file there meanwhile.
+                // Another user who owns the folder may have replaced the file.
                 let found = file.metadata()?;
                 if !found.is_file() || found.nlink() != 1 || found.ino() != metadata.inode {
                     return Ok(());
@@ -68,13 +67,13 @@ impl Dir {
         self.remove(name)
     }
 
-    /// Opens a directory in this one; `EXDEV` if it is on another mount.
+    /// Opens a directory in this directory. Fails with `EXDEV` if it is on another mount.
     fn open_on_same_mount(&self, name: &CStr) -> nix::Result<OwnedFd> {
         let how = OpenHow::new()
             .flags(DIRECTORY | OFlag::O_NOFOLLOW)
             .resolve(ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_BENEATH);
         match openat2(&self.fd, name, how) {
-            // Kernels before 5.6, such as RHEL 8's, and some sandboxes lack openat2.
+            // openat2 is missing in kernels before 5.6, such as RHEL 8's, and in some sandboxes.
             Err(Errno::ENOSYS | Errno::EPERM) => self.open_and_compare_mounts(name),
             other => other,
         }
@@ -88,8 +87,8 @@ impl Dir {
         }
     }
 
-    /// Removes the content of this directory that is on the same mount. A host folder that is bound into a pod is often
-    /// on the same file system, so a device number would not show the mount.
+    /// Removes the content of this directory that is on the same mount. Device numbers are not enough: a host folder that is bind-mounted
+    /// for a pod is often on the same file system.
     fn clear(&self) -> Result<()> {
         let mut lifted = 0;
         loop {
@@ -101,8 +100,8 @@ impl Dir {
         }
     }
 
-    /// Clears a directory that is `depth` folders below `top`. Folders deeper than [`DEEPEST`] are moved to `top`, and
-    /// removed from there. A container may nest any number of folders, and each open level takes a file descriptor.
+    /// Clears a directory that is `depth` folders below `top`. A container may nest any number of folders, and each open folder needs a
+    /// file descriptor. So folders that are nested deeper than [`DEEPEST`] are moved to `top`, and removed there.
     fn clear_below(&self, top: &Dir, depth: usize, lifted: &mut u64) -> Result<()> {
         loop {
             let names = self.some_names(NAMES_AT_ONCE)?;
@@ -116,7 +115,7 @@ impl Dir {
     }
 
     fn clear_one(&self, name: &CStr, top: &Dir, depth: usize, lifted: &mut u64) -> Result<()> {
-        // A container chose the name, so it may contain any bytes.
+        // The name may contain any bytes, because a container chose it.
         let shown = || one_line(&self.shown(&name.to_string_lossy()), LONGEST_SHOWN);
         let stat = match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -145,7 +144,7 @@ impl Dir {
         let flags = if is_directory { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
         match unlinkat(&self.fd, name, flags) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            // Another file is bind-mounted over this file, as Kubernetes' `subPath` does.
+            // Something is bind-mounted over this file, as Kubernetes' `subPath` does.
             Err(Errno::EBUSY) => Err(is_mounted()),
             Err(error) => Err(Error::path("remove", shown(), error)),
         }
@@ -157,7 +156,7 @@ impl Dir {
             *lifted += 1;
             let free = format!("{LIFTED}{lifted}");
             match renameat(&self.fd, name, &top.fd, free.as_str()) {
-                // An interrupted run left an entry of this name.
+                // An entry of this name exists, because an earlier run was interrupted. Try the next number.
                 Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
                 other => return other,
             }
@@ -183,10 +182,10 @@ mod tests {
 
     use super::*;
 
-    /// Number of nested folders: more than a process may have open, and more than fit into a path. The last one holds a
-    /// file.
+    /// The number of nested folders. A process cannot have so many folders open, and a path cannot contain them. The innermost folder
+    /// contains a file.
     const LEVELS: usize = 5000;
-    /// Variable that tells the test to run as its own child process. Its value is the folder of the tree.
+    /// The variable that makes the test run as its own child process. Its value is the folder of the tree.
     const CHILD: &str = "KOPS_AGENT_TEST_REMOVES";
 
     fn dig(at: &Path, name: &str) {
@@ -208,7 +207,7 @@ mod tests {
         fs::create_dir_all(top.join("emptydir")).unwrap();
         dig(&top.join("emptydir"), "a");
         dig(&top, &"n".repeat(255));
-        // An interrupted run left this folder.
+        // An interrupted run had moved this folder.
         fs::create_dir_all(top.join(format!("{LIFTED}1/left"))).unwrap();
         fs::write(top.join(format!("{LIFTED}2")), "").unwrap();
         let name = format!("{}::a_deep_tree_is_removed_with_few_descriptors", module_path!());

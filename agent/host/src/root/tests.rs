@@ -80,7 +80,7 @@ fn a_link_of_another_user_is_never_followed() {
 fn a_link_in_another_users_folder_belongs_to_that_user() {
     use std::os::unix::fs::{chown, lchown, symlink};
     if !geteuid().is_root() {
-        // Only root can change owners.
+        // Only root can change owners, so skip the test for other users.
         return;
     }
     let temp = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 use super::{DIRECTORY, Dir, Root, split};
 use crate::error::{Error, Result};
 
-/// The kernel's limit for links in one path (path_resolution(7)).
+/// The kernel's limit of links in one path (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 const ON_THE_WAY: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
@@ -28,7 +28,7 @@ pub(super) enum Links {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     Errno(Errno),
-    /// A link that is not followed, at this path below the root.
+    /// The path contains a link that is not followed. `path` is the link's path below the root.
     Link {
         path: String,
         target: String,
@@ -42,7 +42,7 @@ impl From<Errno> for Blocked {
 }
 
 impl Root {
-    /// The directory at `path`; `None` if it does not exist, or if its path has a link that is not followed.
+    /// The directory at `path`; `None` if it does not exist, or if `path` contains a link that is not followed.
     pub(crate) fn dir(&self, path: &str) -> Result<Option<Dir>> {
         match self.reach(path) {
             Err(Error::ForeignLink { .. }) => Ok(None),
@@ -50,7 +50,8 @@ impl Root {
         }
     }
 
-    /// The directory at `path`; `None` if it does not exist. A link that is not followed is an [`Error::ForeignLink`].
+    /// The directory at `path`; `None` if it does not exist. If `path` contains a link that is not followed, fails with
+    /// [`Error::ForeignLink`].
     pub(crate) fn reach(&self, path: &str) -> Result<Option<Dir>> {
         let opened = match self.open_by_no_link(relative(path)) {
             Err(Blocked::Errno(Errno::ELOOP) | Blocked::Link { .. }) => {
@@ -68,8 +69,8 @@ impl Root {
         }
     }
 
-    /// The directory that holds `path`, and the name in it, if another user may own that directory. A link in the
-    /// path is an error, because the owner could point it anywhere. `None` if the directory does not exist.
+    /// The directory that contains `path`, and the last name of `path`; `None` if that directory does not exist. For directories that may
+    /// belong to another user: fails if the path contains a link, because that user could change its target.
     pub(crate) fn parent_without_links(&self, path: &str) -> Result<Option<(Dir, String)>> {
         let (above, name) = split(path)?;
         let shown = self.shown(above);
@@ -89,13 +90,13 @@ impl Root {
     fn open_by_no_link(&self, relative: &str) -> Result<OwnedFd, Blocked> {
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
         match openat2(&*self.fd, relative, OpenHow::new().flags(DIRECTORY).resolve(resolve)) {
-            // Kernels before 5.6 and some sandboxes lack openat2.
+            // openat2 is missing in kernels before 5.6, and in some sandboxes.
             Err(Errno::ENOSYS | Errno::EPERM) => self.walk(relative, Links::None),
             other => Ok(other?),
         }
     }
 
-    /// Opens one directory after another, and checks each link before following it. `..` of the root is the root.
+    /// Opens one directory after another, and checks each link before following it. In the root, `..` is the root itself.
     pub(super) fn walk(&self, relative: &str, links: Links) -> Result<OwnedFd, Blocked> {
         let mut way: Vec<(OwnedFd, String)> = Vec::new();
         let mut left: Vec<String> = relative.rsplit('/').map(str::to_owned).collect();
@@ -117,7 +118,7 @@ impl Root {
                 }
                 Err(error) => error,
             };
-            // For a link, the kernel reports "not a directory".
+            // If the name is a link, the kernel reports "not a directory".
             if !matches!(error, Errno::ENOTDIR | Errno::ELOOP) {
                 return Err(error.into());
             }
@@ -140,8 +141,7 @@ impl Root {
         Ok(openat(at, ".", DIRECTORY, Mode::empty())?)
     }
 
-    /// The target of a link, and whether root or the agent's user owns the link and its folder; `None` if `name` is no
-    /// link.
+    /// The target of a link, and whether root or the agent's user owns the link and its folder; `None` if `name` is not a link.
     fn link(&self, dir: BorrowedFd<'_>, name: &str) -> nix::Result<Option<(String, bool)>> {
         let link = openat(dir, name, ON_THE_WAY, Mode::empty())?;
         let stat = fstat(&link)?;
@@ -154,7 +154,7 @@ impl Root {
     }
 }
 
-/// A path, relative to its root.
+/// The path relative to the root.
 fn relative(path: &str) -> &str {
     match path.trim_matches('/') {
         "" => ".",

@@ -14,26 +14,26 @@ pub(crate) enum FileKind {
     Symlink,
 }
 
-/// Special characters of a regular expression, unless a backslash precedes them.
+/// The special characters of a regular expression. After a backslash, they are literal.
 const META: [char; 13] = ['.', '^', '$', '?', '*', '+', '|', '[', '(', '{', ']', ')', '}'];
-/// Other characters that a backslash may precede in the rule of a single path.
+/// More characters that may follow a backslash in the rule of a single path.
 const ESCAPED: [char; 3] = ['-', '_', ','];
 
 /// The rules of a policy.
 #[derive(Debug, Default)]
 pub(super) struct FileContexts {
-    /// Rules of single paths. They take precedence over patterns.
+    /// The rules of single paths. They take precedence over patterns.
     single: Vec<(String, Rule)>,
     patterns: Vec<Pattern>,
-    /// Paths that are labelled like other paths: the machine's own aliases, and the distribution's.
+    /// Paths that get the labels of other paths: the machine's own aliases, and the distribution's aliases.
     aliases: [Vec<(String, String)>; 2],
 }
 
 #[derive(Debug)]
 struct Rule {
-    /// The kind of files that the rule is for; `None` matches all kinds.
+    /// The kind of files to which the rule applies; `None` for all kinds.
     of: Option<Kind>,
-    /// The label that the rule gives; `None` means no label.
+    /// The label of the files; `None` if they get no label.
     label: Option<String>,
 }
 
@@ -46,17 +46,17 @@ enum Kind {
 
 #[derive(Debug)]
 struct Pattern {
-    /// The literal text with which every matching path begins.
+    /// The literal text at the beginning of every matching path.
     beginning: String,
     text: String,
-    /// Compiled on first use; `None` if the `regex` crate does not support the rule.
+    /// The regular expression, compiled on first use. `None` if the `regex` crate does not support the rule.
     regex: OnceLock<Option<Regex>>,
     rule: Rule,
 }
 
 impl FileContexts {
-    /// Parses the texts of `file_contexts`, `file_contexts.homedirs` and `file_contexts.local`, in this order, and of
-    /// `file_contexts.subs` and `file_contexts.subs_dist`.
+    /// Parses a policy. `rules` are the texts of `file_contexts`, `file_contexts.homedirs` and `file_contexts.local`, in this order. `subs`
+    /// and `subs_dist` are the texts of `file_contexts.subs` and `file_contexts.subs_dist`.
     pub(super) fn parse(rules: &[&str], subs: &str, subs_dist: &str) -> FileContexts {
         let aliases = [aliases(subs), aliases(subs_dist)];
         let mut contexts = FileContexts { aliases, ..FileContexts::default() };
@@ -74,12 +74,12 @@ impl FileContexts {
         contexts
     }
 
-    /// The label for an absolute path; `None` if the policy gives none.
+    /// The label for an absolute path; `None` if the policy has no label for the path.
     pub(super) fn label(&self, path: &str, kind: FileKind) -> Option<&str> {
         let [own, distribution] = &self.aliases;
         let path = substituted(distribution, substituted(own, clean(path)));
         let is_for = |rule: &Rule| rule.of.is_none_or(|of| of == Kind::Made(kind));
-        // The last matching rule wins.
+        // If several rules match, the last rule counts.
         let single = self.single.iter().rev().find(|(of, rule)| *of == path && is_for(rule));
         let rule = single.map(|(_, rule)| rule).or_else(|| {
             let patterns = self.patterns.iter().rev().filter(|pattern| is_for(&pattern.rule));
@@ -106,7 +106,7 @@ impl Pattern {
     }
 }
 
-/// Parses a rule: a regular expression, an optional kind, and a label.
+/// Parses a rule, which consists of a regular expression, an optional kind, and a label.
 fn rule(line: &str) -> Option<(&str, Rule)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (text, kind, label) = match words[..] {
@@ -126,7 +126,8 @@ fn rule(line: &str) -> Option<(&str, Rule)> {
     Some((text, Rule { of, label: (label != "<<none>>").then(|| label.to_owned()) }))
 }
 
-/// The only path that a regular expression matches, or else the literal text with which every match begins.
+/// The only path that a regular expression matches. If it matches several paths, the error is the literal text with which every match
+/// begins.
 fn single_path(text: &str) -> Result<String, String> {
     let mut path = String::new();
     let mut characters = text.chars();
@@ -152,7 +153,7 @@ fn single_path(text: &str) -> Result<String, String> {
     Err(if is_choice(text) { String::new() } else { path })
 }
 
-/// Whether a regular expression has alternatives at its top level.
+/// Whether a regular expression has alternatives outside of all groups.
 fn is_choice(text: &str) -> bool {
     let (mut depth, mut is_in_class) = (0, false);
     let mut characters = text.chars();
@@ -171,7 +172,7 @@ fn is_choice(text: &str) -> bool {
     false
 }
 
-/// Parses pairs of paths. The last line comes first, because the last match wins.
+/// Parses pairs of paths. Returns the last line first, because the last matching line counts.
 fn aliases(text: &str) -> Vec<(String, String)> {
     let pair = |line: &str| {
         let mut words =

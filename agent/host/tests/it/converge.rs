@@ -345,7 +345,7 @@ async fn an_impossible_plan_is_refused_before_anything_changes() {
     let bad = File::new("/etc/x", Content::Base64("*".into()));
     for (resource, message) in [
         (Resource::from(unreadable), "needs the secret no-such, which is not in the state store"),
-        (bad.into(), "its content is not base64"),
+        (bad.into(), "the content is not base64"),
         (Certificate { signer: "other-ca".into(), ..certificate("x") }.into(), "keyset other-ca"),
         (Directory::new("relative").into(), "it is not an absolute path"),
     ] {

@@ -159,7 +159,7 @@ async fn a_download_above_the_size_limit_is_not_started() {
     let scene = Scene::with(Fault::Claims(1 << 33));
     let machine = scene.machine.downloading(downloads(SHORT).largest(1 << 30));
     let scene = Scene { machine, ..scene };
-    scene.refuses(&["it is 8.0 GiB, and no download may be larger than 1.0 GiB"]).await;
+    scene.refuses(&["a size of 8.0 GiB, but no download may be larger than 1.0 GiB"]).await;
 }
 
 #[tokio::test]

@@ -147,7 +147,7 @@ async fn a_first_run_whose_download_fails_changes_nothing() {
     let host = machine.host().with_packages(packages.clone());
     let wrong = node(&["chrony"], &mirror, false);
     let error = apply(&machine, &host, &wrong, &InStep(Mutex::new(doing))).await.unwrap_err().to_string();
-    assert!(error.contains("its content is wrong"), "{error}");
+    assert!(error.contains("the content is wrong"), "{error}");
     assert!(!packages.has("chrony"));
     assert_eq!(machine.tree(), [""; 0]);
     assert!(!machine.path("/var/lib/kops-agent/record.json").exists());
@@ -219,7 +219,7 @@ async fn a_working_node_installs_packages_after_everything_is_verified() {
         .await
         .unwrap_err()
         .to_string();
-    assert!(error.contains("its content is wrong"), "{error}");
+    assert!(error.contains("the content is wrong"), "{error}");
     assert!(!packages.has("new"));
     let right = node(&["chrony", "new"], &mirror, true);
     apply(&machine, &host, &right, &kops_agent_host::Silent).await.unwrap();

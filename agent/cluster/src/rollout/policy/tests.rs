@@ -77,7 +77,7 @@ fn a_wrong_policy_is_refused_and_the_one_before_stays() {
         ("follow: automatic", "unknown field `follow`"),
         ("cluster: {mayGoBack: true}", "unknown field `mayGoBack`"),
         ("groups: {a: {maxUnavailable: 0}}", "groups.a: \"0\" is neither a number of nodes"),
-        ("groups: {a: {windows: [Mun 01:00-02:00 UTC]}}", "is no day"),
+        ("groups: {a: {windows: [Mun 01:00-02:00 UTC]}}", "is not a day"),
         ("groups: {a: {nodeTimeout: 0}}", "groups.a.nodeTimeout"),
         ("cluster: {healthTimeout: 0}", "cluster.healthTimeout"),
         ("- a", "the policy is not valid"),

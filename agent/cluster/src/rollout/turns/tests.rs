@@ -28,7 +28,7 @@ fn size(part: &impl serde::Serialize) -> usize {
     serde_json::to_string(part).unwrap().len()
 }
 
-/// The status has each order, and digests of containers that have restarted. A ConfigMap has at most 1 MiB.
+/// The status contains every order, and digests of all restarted containers. A ConfigMap has at most 1 MiB.
 #[test]
 fn the_status_of_the_largest_rollout_fits_into_a_config_map() {
     let mut cluster = large();
@@ -49,14 +49,14 @@ fn the_status_of_the_largest_rollout_fits_into_a_config_map() {
     assert!(text.len() < 1 << 20, "{}", text.len());
 }
 
-/// The ConfigMap also has the names of nodes to reboot, and the orders of the policy that have failed.
+/// The ConfigMap also contains the names of the nodes to reboot, and the policy's failed orders.
 #[test]
 fn all_keys_of_the_config_map_fit_into_it_together() {
     const POLICY: &str = "cluster: {follow: automatic, reboot: automatic, maxUnavailable: 5%}";
     let mut cluster = large();
     cluster.seen.listed = cluster.containers.clone();
     cluster.policy = cluster.policy.with_policy(POLICY);
-    // First the policy's configurations fail on all ordered nodes, and then its reboots.
+    // The policy first orders configurations, and all these orders fail. Then the policy orders reboots, and they fail, too.
     for _ in 0..2 {
         let actions = cluster.step_all(None);
         assert_eq!(actions.orders.len(), 150);

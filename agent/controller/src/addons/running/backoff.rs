@@ -8,13 +8,12 @@ use kops_agent_cluster::addons::{Addon, AddonSpec};
 use kops_agent_net::retry::Pauses;
 use tokio::time::Instant;
 
-/// The pause after the first failure. Each later pause is twice as long.
+/// The pause after the first failure. Each further failure doubles the pause.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause: the interval of upstream's channels pod. An add-on that waits for the cluster's first worker is thus recorded as
-/// early as upstream's pod would record it.
+/// The longest pause, which is the interval of upstream's channels pod. So an add-on that waits for the cluster's first worker is recorded
+/// as early as upstream's pod would record it.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The backoffs of failed add-ons.
 #[derive(Debug, Default)]
 pub struct Attempts {
     /// The failed add-ons, by channel and name.
@@ -23,7 +22,7 @@ pub struct Attempts {
 
 #[derive(Debug)]
 struct Failed {
-    /// The channel's entry at the last failure.
+    /// The channel's entry for the add-on when it last failed.
     entry: AddonSpec,
     failures: u32,
     /// The end of the backoff.
@@ -32,13 +31,13 @@ struct Failed {
 }
 
 impl Attempts {
-    /// The last problem of an add-on whose backoff has not ended; `None` if it may be tried.
+    /// The last problem of an add-on that must wait for the end of its backoff. `None` if the add-on may be tried now.
     pub fn waits(&self, addon: &Addon, now: Instant) -> Option<&str> {
         let failed = self.failed.get(&key(addon)).filter(|failed| failed.entry == addon.spec)?;
         (now < failed.not_before).then_some(failed.problem.as_str())
     }
 
-    /// Notes a failure. Returns the backoff before the next try.
+    /// Notes a failure of the add-on. Returns the backoff before the next try.
     pub fn failed(&mut self, addon: &Addon, problem: String, now: Instant) -> Duration {
         let before = self.failed.get(&key(addon)).filter(|failed| failed.entry == addon.spec);
         let failures = before.map_or(0, |failed| failed.failures);
@@ -58,24 +57,24 @@ impl Attempts {
         self.failed.remove(&key(addon));
     }
 
-    /// Forgets the failures of add-ons that are no longer in this channel.
+    /// Forgets the failures of add-ons that this channel no longer has.
     pub fn keep(&mut self, channel: &str, addons: &[Addon]) {
         self.failed.retain(|(of, name), _| of != channel || addons.iter().any(|addon| addon.name == *name));
     }
 
-    /// The earliest end of a backoff.
+    /// The earliest end of any add-on's backoff.
     pub fn next(&self) -> Option<Instant> {
         self.failed.values().map(|failed| failed.not_before).min()
     }
 }
 
-/// The pause after a failure that directly follows `failures` other failures.
+/// The pause after a failure, if `failures` failures came directly before it.
 pub fn pause(failures: u32, longest: Duration) -> Duration {
     Pauses { first: FIRST_PAUSE, longest }.after(failures)
 }
 
-/// When the next round starts. It starts after the interval, but earlier if a backoff ends before that, or if the last
-/// rounds could not read everything.
+/// When the next round starts: after the interval, or earlier. It starts earlier if a backoff ends, or if the last rounds could not read
+/// everything.
 pub fn next_look(
     now: Instant,
     interval: Duration,

@@ -43,8 +43,8 @@ pub struct AddonMetrics {
 }
 
 impl AddonMetrics {
-    /// Updates the metrics from a round; `now` is in seconds since 1970. Values that the round could not
-    /// determine stay unchanged.
+    /// Updates the metrics from a round; `now` is in seconds since 1970. If the round could not determine a value, the metric stays
+    /// unchanged.
     pub fn note(&self, round: &Round, now: i64) {
         for (channel, read) in &round.channels {
             let of_channel = OfChannel { channel: channel.clone() };
@@ -53,7 +53,7 @@ impl AddonMetrics {
         let seen: BTreeSet<OfAddon> = round.addons.iter().map(|(addon, _)| of(addon)).collect();
         for (addon, state) in &round.addons {
             let of_addon = of(addon);
-            // Creates the counter, so that 0 is exported before the first failure.
+            // Create the counter now, so that it exports 0 before the first failure.
             let failures = self.failures.get_or_create_owned(&of_addon);
             if let State::Failed(..) = state {
                 failures.inc();
@@ -77,7 +77,7 @@ impl AddonMetrics {
         self.known.lock().extend(seen);
     }
 
-    /// Removes all add-ons and channels from the metrics: another process applies them now.
+    /// Removes all add-ons and channels from the metrics, because another process applies the add-ons now.
     pub fn clear(&self) {
         self.forget(|_| true);
         self.readable.clear();
@@ -172,7 +172,7 @@ pub mod tests {
         }
     }
 
-    /// All metrics, each with a value.
+    /// The text of a registry in which each metric has a value.
     pub fn every_metric() -> String {
         let metrics = AddonMetrics::default();
         metrics.note(&round(&[("a", State::Current)]), 1);

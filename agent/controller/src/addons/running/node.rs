@@ -27,7 +27,7 @@ const FIELD_MANAGER: &str = "kops-channels";
 pub struct ThisNode {
     nodes: Api<Node>,
     settings: AddonSettings,
-    /// The labels of the settings that the API server would reject, and why.
+    /// The labels in the settings that the API server would reject, each with the reason.
     refused: Vec<String>,
     events: Events,
 }
@@ -45,7 +45,7 @@ impl ThisNode {
         Some(ThisNode { nodes: Api::all(client), settings, refused, events })
     }
 
-    /// Labels the Node at each interval. After a failure it retries earlier, with backoff.
+    /// Labels the Node at each interval. After a failure, retries with backoff, earlier than the interval.
     pub async fn keep(
         &self,
         interval: Duration,

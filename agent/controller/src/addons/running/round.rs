@@ -22,10 +22,10 @@ use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::Leadership;
 
-/// How long after an authority was found a round assumes, without a lookup, that the authority still exists.
+/// How long a found authority is assumed to exist. During this time, rounds do not look it up again.
 const AUTHORITY_STANDS: Duration = Duration::from_secs(60 * 60);
 
-/// The input of rounds, and the state kept between them.
+/// The input of rounds, and the state that one round passes to the next.
 pub struct Rounds {
     channels: Vec<String>,
     store: Store,
@@ -36,21 +36,19 @@ pub struct Rounds {
     authorities: BTreeMap<String, Instant>,
 }
 
-/// The result of a round.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// Why the round could do nothing; `None` if it ran.
+    /// Why the round could do nothing; `None` if it could.
     pub problem: Option<String>,
-    /// By channel URL: the skipped entries, or why the channel could not be read.
+    /// For each channel URL: the skipped entries, or why the channel could not be read.
     pub channels: BTreeMap<String, Read>,
     /// Entries that were skipped because a later channel has the add-on too.
     pub others: Vec<Addon>,
-    /// The states of the add-ons of all readable channels, in order. A due add-on is missing here if this process lost its Lease before
-    /// the add-on's turn.
+    /// The states of the add-ons of all readable channels, in order. If this process lost its Lease before the turn of a due add-on, the
+    /// add-on is missing.
     pub addons: Vec<(Addon, State)>,
 }
 
-/// The state of an add-on after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The cluster has the channel's version.
@@ -59,16 +57,15 @@ pub enum State {
     Paused(String),
     /// The add-on was due, and this round applied it.
     Applied(Report),
-    /// The add-on was due, and this round failed to apply it: the problem, and the backoff.
+    /// The add-on was due, and this round failed to apply it. The fields are the problem and the backoff.
     Failed(String, Duration),
-    /// The add-on is due, failed before, and waits for the end of its backoff.
+    /// The add-on is due, but has failed and waits for the end of its backoff.
     Waiting(String),
     /// This round could not determine whether the add-on is due.
     Unknown(String),
 }
 
 impl State {
-    /// The problem of the add-on; `None` if it has no problem.
     pub fn problem(&self) -> Option<&str> {
         match self {
             State::Current | State::Paused(_) | State::Applied(_) => None,
@@ -88,7 +85,7 @@ impl Round {
 }
 
 impl Rounds {
-    /// Prepares rounds for these channels. If a channel is repeated, all but its last position are dropped.
+    /// Prepares rounds for these channels. If a channel is repeated, only its last position counts.
     pub fn new(channels: Vec<String>, store: Store, objects: Objects, leadership: Leadership) -> Rounds {
         let is_last = |(index, channel): &(usize, &String)| !channels[index + 1..].contains(channel);
         let channels =
@@ -97,7 +94,7 @@ impl Rounds {
         Rounds { channels, store, objects, leadership, attempts, authorities }
     }
 
-    /// Clears the state: another process may have led since.
+    /// Clears the state, because another process may have led in the meantime.
     pub fn begin(&mut self) {
         self.attempts = Attempts::default();
         self.authorities.clear();
@@ -107,7 +104,7 @@ impl Rounds {
         &self.objects.events
     }
 
-    /// The earliest end of a failed add-on's backoff.
+    /// The earliest end of any add-on's backoff.
     pub fn next_attempt(&self) -> Option<Instant> {
         self.attempts.next()
     }
@@ -119,7 +116,7 @@ impl Rounds {
             Ok(version) => version,
             Err(error) => return Round { problem: Some(error_text(&error)), ..round },
         };
-        // Without the release, no channel can be parsed.
+        // The release decides how channels are parsed.
         let failed = |error: anyhow::Error| Failure::new(kind_of(&error), error_text(&error));
         let release = reading::release(&self.store, &self.channels).await.map_err(failed);
         let (mut readable, mut menus) = (Vec::new(), Vec::new());
@@ -166,7 +163,7 @@ impl Rounds {
         round
     }
 
-    /// Reads the records of the add-ons' namespaces, by namespace.
+    /// Reads the installed versions and pauses of these add-ons, by namespace.
     async fn recorded(&self, addons: &[Addon]) -> BTreeMap<String, Recorded> {
         let namespaces: BTreeSet<&str> = addons.iter().map(Addon::namespace).collect();
         let mut recorded = BTreeMap::new();
@@ -180,7 +177,7 @@ impl Rounds {
         recorded
     }
 
-    /// Determines the state of an add-on, or the due work. Changes nothing in the cluster.
+    /// Determines the state of an add-on or, if it is due, the due work. Changes nothing in the cluster.
     async fn state_or_due(
         &mut self,
         addon: &Addon,
@@ -199,7 +196,7 @@ impl Rounds {
         };
         let has_authority = match self.has_authority(addon).await {
             Ok(has_authority) => has_authority,
-            Err(error) => return unknown(format!("looking for its authority: {error}")),
+            Err(error) => return unknown(format!("reading the add-on's authority: {error}")),
         };
         let Some(due) = due(addon, installed, has_authority) else {
             self.attempts.done(addon);
@@ -207,8 +204,8 @@ impl Rounds {
         };
         if let Some(later) = self.unread_later(addon, installed, read) {
             return unknown(format!(
-                "it was installed from the channel {later}, which cannot be read and may still have this \
-                 add-on"
+                "the add-on was installed from the channel {later}, which cannot be read and may \
+                 still have this add-on"
             ));
         }
         match self.attempts.waits(addon, Instant::now()) {
@@ -217,7 +214,7 @@ impl Rounds {
         }
     }
 
-    /// Notes the result of an update in the backoffs, and returns the state.
+    /// Notes the result of an update for the backoffs. Returns the add-on's state.
     fn settle(&mut self, addon: &Addon, report: Report) -> State {
         if report.problems.is_empty() {
             self.attempts.done(addon);
@@ -228,7 +225,7 @@ impl Rounds {
         State::Failed(problem, pause)
     }
 
-    /// Returns the later channel that the installed version came from, if that channel cannot be read now.
+    /// Returns the later channel from which the add-on was installed, if this channel cannot be read now.
     fn unread_later<'a>(
         &self,
         addon: &Addon,
@@ -259,14 +256,14 @@ impl Rounds {
 }
 
 enum StateOrDue {
-    /// There is nothing to do now.
+    /// The add-on has this state, and needs no work now.
     Settled(State),
     Due(Due),
 }
 
-/// The skipped entries of a channel, or why it could not be read.
+/// The skipped entries of a channel, or why the channel could not be read.
 type Read = Result<Vec<LeftOut>, Failure>;
-/// The records of a namespace, or why it could not be read.
+/// The add-ons' versions and pauses in a namespace, or why the namespace could not be read.
 type Recorded = Result<OfNamespace, Failure>;
 
 #[cfg(test)]

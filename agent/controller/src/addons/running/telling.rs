@@ -11,18 +11,18 @@ use super::round::{Round, State};
 use crate::addons::updating::Report;
 use kops_agent_kube::events::{Events, Reason};
 
-/// A message, and where it goes.
+/// A message with its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
-    /// An add-on was applied: a line in the log, and an Event.
+    /// An add-on was applied. Written as a log line and an Event.
     Done(String),
-    /// A problem: a warning in the log, and an Event if it has a reason.
+    /// A problem. Written as a warning in the log, and as an Event if it has a reason.
     Wrong {
         /// The Event's reason; `None` for a problem without an Event.
         reason: Option<Reason>,
         message: String,
     },
-    /// A reported problem has ended: a line in the log.
+    /// A reported problem has ended. Written as a log line.
     Mended(String),
 }
 
@@ -53,7 +53,7 @@ impl Telling {
         .await;
     }
 
-    /// The messages that a round causes.
+    /// The messages to report after a round.
     fn news(&mut self, round: &Round) -> Vec<Told> {
         let mut news = Vec::new();
         let api = "the add-ons of the cluster cannot be checked";
@@ -100,7 +100,7 @@ impl Telling {
             ));
             match state {
                 State::Applied(report) => news.push(Told::Done(done(&addon.spec.manifest_hash, report))),
-                // Every attempt is reported, because every attempt may change objects.
+                // Each attempt is reported, because each attempt may change objects.
                 State::Failed(problem, pause) => news.push(Told::Wrong {
                     reason: Some(Reason::AddonFailed),
                     message: format!(
@@ -114,7 +114,7 @@ impl Telling {
         news
     }
 
-    /// The subjects in `said` of entries that are no longer skipped. Empty while a channel cannot be read.
+    /// The subjects in `said` whose entries are no longer skipped. Empty while any channel cannot be read.
     fn no_longer_passed_over(&self, round: &Round) -> Vec<String> {
         if round.problem.is_some() || round.channels.values().any(Result::is_err) {
             return Vec::new();
@@ -138,7 +138,7 @@ impl Telling {
     }
 }
 
-/// The text at the end of each subject that is about a skipped entry.
+/// The last words of each message subject that is about a skipped entry.
 const PASSED_OVER: &str = "is skipped";
 
 fn passed_over(addon: &str) -> String {
@@ -149,7 +149,7 @@ fn entry_passed_over(addon: &Addon) -> String {
     format!("the entry of {} for the add-on {} {PASSED_OVER}", addon.channel, addon.name)
 }
 
-/// The message for an applied add-on. It contains the manifest's hash: two updates with equal texts would share one Event.
+/// The message that an add-on was applied. It contains the manifest's hash, because two updates with equal texts would share one Event.
 fn done(manifest_hash: &str, report: &Report) -> String {
     let mut parts = vec![format!("{} objects", report.objects)];
     let all =
@@ -170,7 +170,7 @@ fn done(manifest_hash: &str, report: &Report) -> String {
     format!("the add-on {} was applied{of_version}: {}", report.name, parts.join("; "))
 }
 
-/// The answer to readiness probes: problems with add-ons, and with this machine's Node.
+/// The answer to readiness probes: the problems with add-ons and with this machine's Node.
 #[derive(Debug, Default)]
 pub struct Readiness {
     applying: Mutex<Option<String>>,
@@ -276,13 +276,12 @@ mod tests {
         assert_eq!(after[1].1, "the add-on a was applied: 2 objects; pruned Secret a/b");
         assert_eq!(telling.news(&round(State::Current)), []);
 
-        // The entry is valid now.
         let mended = Round { channels: [(URL.to_owned(), Ok(Vec::new()))].into(), ..Round::default() };
         let after = messages(telling.news(&mended));
         assert_eq!(after, [(Some("mended"), "resolved: the add-on w is skipped".to_owned())]);
         assert_eq!(telling.news(&round(State::Current)).len(), 1, "and wrong again");
 
-        // In one round, a later channel has the add-on too. In the last round, the later channel lacks the add-on again.
+        // First a later channel has the add-on too. In the last round, the later channel no longer has it.
         let mut in_two = round(State::Current);
         in_two.others = in_two.addons.iter().map(|(addon, _)| addon.clone()).collect();
         let told = messages(telling.news(&in_two));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::test_log::{self, Line};
 
-/// Sends one request from an address. Returns the status and the one line that it logged.
+/// Sends one request from an address. Returns the status of the answer, and the log line of the request.
 async fn asked_from(world: &World, from: Ipv4Addr, token: &str, body: Vec<u8>) -> (u16, Line) {
     let request = world.client(from).post(world.url()).header("Authorization", token).body(body);
     let status = request.send().await.unwrap().status().as_u16();
@@ -65,7 +65,7 @@ async fn a_stranger_writes_no_line_of_their_own() {
     assert!(line.text.starts_with("bootstrap: refused a machine at 127.0.9.4:"), "{line:?}");
 }
 
-/// Waits for the one log line of the requests from an address.
+/// Waits for the only log line about requests from an address.
 async fn line_of(from: Ipv4Addr) -> Line {
     let written = async {
         loop {
@@ -106,8 +106,7 @@ async fn a_machine_that_hangs_up_is_written_down_and_leaves_its_place_to_others(
 async fn a_body_that_is_not_read_is_written_down() {
     test_log::start();
     let world = World::new().await;
-    // The second body is chunked, so its size is known only once it has arrived. The log line is like that of a body of
-    // a known size.
+    // The size of a chunked body is only known after it has arrived. The log line must be like the line for a body of known size.
     let too_large =
         futures_util::stream::iter((0..3).map(|_| Ok::<_, std::io::Error>(vec![b' '; 32 * 1024])));
     for (number, status, reason, body) in [
@@ -115,7 +114,7 @@ async fn a_body_that_is_not_read_is_written_down() {
         (7, 413, "BodyTooLarge", reqwest::Body::wrap_stream(too_large)),
     ] {
         let from = Ipv4Addr::new(127, 0, 9, number);
-        // A client that is still sending may miss the answer.
+        // If the client is still sending, it may miss the answer.
         if let Ok(answer) = world.client(from).post(world.url()).body(body).send().await {
             assert_eq!(answer.status().as_u16(), status);
         }
@@ -130,7 +129,7 @@ async fn a_body_that_does_not_come_is_written_down() {
     test_log::start();
     let limits = server::Limits { timeout: Duration::from_millis(300), ..server::Limits::default() };
     let world = World::with(limits, admission::Limits::default()).await;
-    // On a busy machine, even the handshake may time out. Then the request is retried.
+    // On a busy machine, even the TLS handshake may time out. In this case, the loop tries again.
     for number in 1.. {
         let from = Ipv4Addr::new(127, 0, 12, number);
         let endless = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();

@@ -15,10 +15,10 @@ use super::*;
 
 pub(super) const NODES: &str = "nodes.c.example.com";
 
-/// Shared by all tests, because generating its key is slow.
+/// One metadata service for all tests, because generating its key is slow.
 static METADATA: LazyLock<MetadataService> = LazyLock::new(|| MetadataService::generate().unwrap());
 
-/// A verifier that asks this stand-in of Azure and also accepts tokens without a document (kOps 1.36 and older).
+/// A verifier that queries this fake Azure. It also accepts tokens without a document (kOps 1.36 and older).
 pub(super) fn verifier(azure: &Azure) -> AzureVerifier {
     let arm = Arm::for_tests(&azure.url(), SUBSCRIPTION, RESOURCE_GROUP, CloudCalls::default());
     let cluster = AzureCluster {
@@ -84,7 +84,7 @@ async fn a_machine_that_azure_vouches_for_and_that_answers_its_call_back_becomes
     assert_is_for(&certificates["kubelet"], "O=system:nodes, CN=system:node:nodes000000", &[]);
     assert_is_for(&certificates["kubelet-server"], "CN=nodes000000", &worker.machine.private_ips);
 
-    // A second document for the same request counts as the same token.
+    // For one request, a second document counts as the same token.
     let (status, _) = world.ask(&worker.token(&body), body).await;
     assert_eq!((status, world.counted("TokenReplayed")), (403, true));
     world.ready.lock().insert("nodes000000".into());
@@ -92,7 +92,7 @@ async fn a_machine_that_azure_vouches_for_and_that_answers_its_call_back_becomes
     assert_eq!(world.ask(&worker.token(&body), body).await.0, 409);
 }
 
-/// Sends both requests of nodeup, with the token format of each release.
+/// Sends both requests that nodeup makes, with the token format of each release.
 #[tokio::test]
 async fn nodeup_of_each_release_becomes_a_node() {
     let world = World::new().await;
@@ -127,7 +127,7 @@ async fn nodeup_of_each_release_becomes_a_node() {
 async fn a_document_is_no_more_than_half_of_the_proof() {
     let world = World::new().await;
     let (own, other) = (Worker::new(&world, 0).await, Worker::new(&world, 1).await);
-    // A pod on the machine can reach its metadata service, but cannot answer on its call-back port.
+    // A pod can reach the metadata service of its machine, but cannot answer on the machine's call-back port.
     let body = other.body();
     assert_eq!(world.ask(&own.token(&body), body).await, (400, "callback failed".to_owned()));
     // A request without a challenge causes no call to Azure.
@@ -135,7 +135,7 @@ async fn a_document_is_no_more_than_half_of_the_proof() {
     let body = br#"{"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "includeNodeConfig": true}"#.to_vec();
     assert_eq!(world.ask(&own.token(&body), body).await, (400, "callback failed".to_owned()));
     assert_eq!(world.azure.calls().len(), asked);
-    // The document of another machine, with this machine's call-back.
+    // The token has the document of another machine, but the challenge is of this machine.
     let body = own.body();
     let document = Document::new(&other.machine.vm_id, &body, seconds(SystemTime::now()));
     let token = METADATA.token(NODES, 0, &document).unwrap();

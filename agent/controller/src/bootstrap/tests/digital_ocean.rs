@@ -19,7 +19,7 @@ pub(super) async fn metadata(id: u64, private: IpAddr) -> TestServer {
     .await
 }
 
-/// The client of the droplet that this metadata service describes.
+/// The client on the droplet that this metadata service describes.
 pub(super) async fn machine(world: &World, metadata: &TestServer) -> KopsController {
     let mut facts = Facts::default();
     let observed = observe_at(&metadata.url).await.unwrap();

@@ -9,7 +9,7 @@ use super::*;
 
 const NODE: &str = "nodes-x1y2";
 
-/// Adds an instance of the cluster with this TPM to Compute Engine.
+/// Adds an instance of the cluster to the fake Compute Engine. The instance has this TPM.
 fn create_instance(world: &World, name: &str, swtpm: &Swtpm, template: Template) {
     let group = world.gce.put_group(CLUSTER, "nodes");
     let instance = world.gce.create_instance(&group, name);
@@ -17,7 +17,7 @@ fn create_instance(world: &World, name: &str, swtpm: &Swtpm, template: Template)
     world.gce.put_instance(name, Instance { signing_key, ..instance });
 }
 
-/// The client of a machine that claims this name and has this TPM.
+/// The client on a machine that has this TPM, and claims this name.
 fn machine(world: &World, name: &str, swtpm: &Arc<Swtpm>) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.gce = Some(GceFacts {

@@ -56,7 +56,7 @@ async fn gos_tls_bootstraps_without_a_certificate_of_its_own() {
         assert_eq!((version.as_str(), status.as_str()), (spoken, "200"), "{answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
         assert!(answer["Certs"]["kubelet"].as_str().unwrap().contains("BEGIN CERTIFICATE"));
-        // The client presents no certificate, so the endpoint that needs one rejects its request.
+        // The client presents no certificate, so the endpoint `/renew` rejects the request.
         let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
         let token = world.v1(&machine, &body);
         let [_, status, answer] = post(&program, &world, "/renew", &token, &body, tls).await;

@@ -10,8 +10,8 @@ use kops_agent_tests::hetzner::{CLUSTER_LABEL, INSTANCE_GROUP_LABEL, Mood, Serve
 use super::*;
 use kops_agent_cloud::verify::Peers;
 
-/// A loopback address that no other test and no other test process uses. The call-back port is the same for all
-/// machines.
+/// A loopback address that no other test and no other test process uses. Machines need different addresses, because all use one call-back
+/// port.
 pub(super) fn address() -> IpAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -24,14 +24,14 @@ pub(super) fn known(name: &str, address: IpAddr) -> Known {
     Known::of_group(CLUSTER, "nodes", name, address)
 }
 
-/// The client of a server that has this number, or claims it.
+/// The client on a server that has, or claims to have, this number.
 pub(super) fn machine(world: &World, id: u64, address: IpAddr) -> KopsController {
     let mut facts = Facts { hostname: "nodes-1a2b".into(), ..Facts::default() };
     facts.cloud.hetzner = Some(HetznerFacts { instance_id: id.to_string(), ..HetznerFacts::default() });
     machine_of(world, "hetzner", &facts, address)
 }
 
-/// The client of a machine with these facts.
+/// The client on a machine with these facts.
 pub(super) fn machine_of(world: &World, cloud: &str, facts: &Facts, address: IpAddr) -> KopsController {
     KopsController::new(&world.boot_config(cloud), None, facts, Duration::ZERO)
         .called_back_at(SocketAddr::new(address, PORT))
@@ -122,8 +122,7 @@ async fn a_machine_that_names_anothers_number_gets_nothing() {
     world.hetzner.put(1, known("liar", own));
     world.hetzner.put(2, known("honest", others));
     let liar = machine(&world, 2, own);
-    // First, nothing listens at the honest machine's address. Then that machine listens, but has a challenge of its
-    // own.
+    // First, nothing listens at the honest machine's address. Later the honest machine listens, but waits for its own challenge.
     assert_not_proven(&world, certificates(&liar).await);
     let at_work = kops_agent_cloud::callback::CallbackServer::start(
         CLUSTER,
@@ -133,7 +132,7 @@ async fn a_machine_that_names_anothers_number_gets_nothing() {
     let at_work = at_work.await.unwrap();
     let _challenge = at_work.challenge().unwrap();
     assert_not_proven(&world, certificates(&liar).await);
-    // The liar does not even learn whether that machine is a node already.
+    // The answer does not tell the liar whether the claimed machine is already a node.
     world.ready.lock().insert("honest".into());
     assert_not_proven(&world, certificates(&liar).await);
 }
@@ -161,7 +160,7 @@ async fn a_constant_proof_counts_only_in_clusters_of_the_releases_that_make_it()
             world.ask("x-hetzner-id 1", body.to_string().into_bytes()).await.0
         };
         assert_eq!(asks().await, 200);
-        // From here on, its proofs are the constant.
+        // After the call `refused`, this nodeup answers each challenge with the constant.
         nodeup.refused();
         assert_eq!(asks().await, answered, "{version}");
     }
@@ -238,15 +237,14 @@ async fn machines_are_called_with_one_certificate_until_half_its_life_is_over() 
     assert!(!Arc::ptr_eq(&second, &after(32)));
 }
 
-/// All machines share the load balancer's address. One of them sends as many requests as it can, and does not answer
-/// its call-back.
+/// All machines share the load balancer's address. One machine floods the server with requests, and never answers its call-back.
 #[tokio::test]
 async fn a_machine_that_asks_without_end_waits_behind_itself() {
     let world = World::new().await;
     let (bad, honest) = (address(), address());
     world.hetzner.put(1, known("bad", bad));
     world.hetzner.put(2, known("honest", honest));
-    // The machine accepts the call-back, and says nothing.
+    // The machine `bad` accepts the call-back's connection, but sends nothing.
     let _silent = tokio::net::TcpListener::bind(SocketAddr::new(bad, PORT)).await.unwrap();
     let flood = futures_util::future::join_all((0..120).map(|number| {
         let ca = kops_agent_cluster::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
@@ -258,7 +256,7 @@ async fn a_machine_that_asks_without_end_waits_behind_itself() {
     }));
     let honest = machine(&world, 2, honest);
     let asked = async {
-        // Wait until the flood has filled the queue of the machine `bad`.
+        // Wait until requests of the machine `bad` fill its queue.
         while world.metrics.waiting.get() < 64 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -270,7 +268,7 @@ async fn a_machine_that_asks_without_end_waits_behind_itself() {
     }
 }
 
-/// Liars claim to be a machine, as often as they can, while that machine bootstraps.
+/// While a machine bootstraps, liars flood the server with requests in its name.
 #[tokio::test]
 async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
     let world = World::behind_a_load_balancer().await;
@@ -298,7 +296,7 @@ async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
         while !world.counted("CallbackFailed") {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // The honest machine succeeds at the first try each time.
+        // Despite the liars, each request of the honest machine succeeds at the first try.
         for _ in 0..3 {
             assert_eq!(certificates(&machine(&world, 1, victim)).await.unwrap().len(), 2);
         }
@@ -309,7 +307,7 @@ async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
     }
 }
 
-/// The load balancer's address is not known, but the servers' own addresses are.
+/// The server does not know the load balancer's address, but knows the addresses of all servers.
 #[tokio::test]
 async fn only_what_is_no_servers_own_address_may_be_a_load_balancers() {
     let world = World::behind_a_load_balancer().await;

@@ -96,7 +96,7 @@ async fn a_machine_of_a_group_without_configuration_hears_so() {
         let world = World::new().await;
         let saved = world.folder.path().join("store/instancegroup");
         fs::create_dir_all(&saved).unwrap();
-        // The state after `kops edit ig` and before `kops update cluster --yes`.
+        // The state between `kops edit ig` and `kops update cluster --yes`.
         fs::write(saved.join("more"), "{spec: {role: Node}}").unwrap();
         let machine = world.machine(ID);
         world.ec2.put(ID, Instance::of_group(CLUSTER, group));
@@ -150,7 +150,7 @@ async fn a_new_certificate_and_a_new_authority_are_taken_up() {
     let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;
     assert_eq!(status, 200, "{answer}");
 
-    // Invalid files do no harm: the previous keys stay in use.
+    // If the files are invalid, the previous keys stay in use.
     fs::write(world.pki().join("kops-controller.key"), "no key").unwrap();
     world.keystore.refresh();
     let body = for_certificates(&["kubelet"], &key);

@@ -68,7 +68,7 @@ async fn whom_sts_does_not_know_as_a_node_is_refused() {
     let body = empty();
     let forged = Principal { secret: "guessed".into(), ..good.clone() };
     assert_refused(&world, &world.v1(&forged, &body), "RefusedBySts").await;
-    // In the first token format, the host is signed but not sent.
+    // In the first token format, the host is part of the signature, but is not sent.
     let elsewhere = good.token_v1("sts.example.com", REGION, &body, seconds(SystemTime::now()));
     assert_refused(&world, &elsewhere, "RefusedBySts").await;
 
@@ -113,7 +113,7 @@ async fn an_instance_that_is_no_node_of_the_cluster_is_refused() {
     assert_refused(&world, &world.v1(&machine, &empty()), "InstanceNotFound").await;
 }
 
-/// If a principal assumes the nodes' role without being an instance, it can choose its session name freely. So it can claim any instance.
+/// If a principal assumes the nodes' role without being an instance, it can choose any session name, and so claim any instance.
 #[tokio::test]
 async fn instances_that_a_role_makes_up_are_asked_for_together() {
     const LIES: usize = 128;
@@ -140,7 +140,7 @@ async fn instances_that_a_role_makes_up_are_asked_for_together() {
 async fn an_sts_in_a_mood_is_believed_nothing() {
     let world = World::new().await;
     let machine = world.machine(ID);
-    // The first request makes the server look up its own identity, once.
+    // The first request also makes the server look up its own identity, which happens only once.
     assert_eq!(world.ask(&world.v1(&machine, &empty()), empty()).await.0, 200);
     let elsewhere = TestServer::start(|_| async { Ok(text(200, "<Arn>evil</Arn>")) }).await;
     for mood in [Mood::Redirecting(elsewhere.url.clone()), Mood::Down, Mood::Endless] {
@@ -192,7 +192,7 @@ async fn a_certificate_that_no_node_may_have_is_refused() {
         let (status, answer) = world.ask(&world.v1(&machine, body), body.to_vec()).await;
         assert!(status == 400 && answer.starts_with("failed to decode"), "{status} {answer}");
     }
-    // A request without key pair ids is not checked against them. Clients before kOps 1.22 send no ids.
+    // If a request has no key pair ids, the server does not check them. Clients before kOps 1.22 send none.
     let body = request(json!({"kubelet": good}), Value::Null, false);
     assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
 }
@@ -206,7 +206,7 @@ async fn what_is_no_bootstrap_is_refused_by_its_form() {
     assert_eq!(status(client.put(world.url())).await, 405);
     assert_eq!(status(client.post(world.url().replace("/bootstrap", "/healthz"))).await, 405);
     assert_eq!(status(client.post(world.url() + "/../secrets")).await, 404);
-    // The answer comes before the body is read, so a client that is still sending may miss it.
+    // The server answers before it reads the body. If the client is still sending, it may miss the answer.
     let never = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
     let large = client
         .post(world.url())
@@ -228,11 +228,11 @@ async fn slow_connections_and_those_without_tls_are_hung_up_on() {
         let mut socket = TcpStream::connect(world.address).await.unwrap();
         socket.write_all(said).await.unwrap();
         let mut heard = Vec::new();
-        // The connection may end in any way.
+        // The server may close or reset the connection.
         let _ = socket.read_to_end(&mut heard).await;
         assert!(!String::from_utf8_lossy(&heard).contains("HTTP"), "{said:?}");
     }
-    // A body that never arrives. On a busy machine, even the handshake may time out. Then the request is retried.
+    // A body that never arrives. On a busy machine, even the handshake may time out. In this case, the request is retried.
     let client = world.client(Ipv4Addr::LOCALHOST);
     let answer = loop {
         let endless = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
@@ -253,7 +253,7 @@ async fn a_silent_connection_keeps_no_other_of_its_address_out() {
     world.sts.set_mood(Mood::Hanging);
     let asking = async {
         let answer = world.ask(&world.v1(&machine, &empty()), empty()).await;
-        // On a busy machine, the server's call to STS may time out meanwhile (500).
+        // On a busy machine, the server's call to STS may time out, which gives 500.
         assert!([200, 500].contains(&answer.0), "a connection that has asked is not cut off: {answer:?}");
     };
     let crowd = async {
@@ -261,7 +261,7 @@ async fn a_silent_connection_keeps_no_other_of_its_address_out() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let newcomer = TcpStream::connect(world.address).await.unwrap();
-        // The server ends the oldest connection without a request, before that connection's own timeout.
+        // The server ends the oldest connection that has sent no request, although its timeout is not over.
         let heard = silent.read(&mut [0]).await;
         assert!(matches!(heard, Ok(0) | Err(_)), "{heard:?}");
         world.sts.set_mood(Mood::Good);

@@ -12,7 +12,7 @@ use kops_agent_cloud::openstack::facts::server_id_at;
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 pub(super) const NAME_OF_NODE: &str = "nodes-1a2b3c";
 
-/// The client of the server with this number's UUID, as its metadata service reports it.
+/// The client on the server with this number. Its metadata service reports the server's UUID.
 pub(super) async fn machine(world: &World, number: u64) -> KopsController {
     let metadata = TestServer::start(move |request| async move {
         let meta = json!({"uuid": uuid(number), "name": NAME_OF_NODE, "hostname": "nodes-1a2b3c.novalocal", "meta": {}});
@@ -37,7 +37,7 @@ fn token(number: u64) -> String {
     format!("x-openstack-id {}", uuid(number))
 }
 
-/// The request of upstream's nodeup for its configuration: always the same bytes, without a challenge.
+/// The request of upstream's nodeup for its configuration. It has no challenge, and its bytes are always equal.
 fn for_configuration() -> Vec<u8> {
     request(json!({}), json!({}), true)
 }
@@ -81,7 +81,7 @@ async fn what_asks_from_anothers_address_gets_nothing() {
     assert!(world.counted("Granted") && !world.counted("TokenReplayed"));
 }
 
-/// Any pod could have made the proof of its node, so a registered Node is enough for a rejection.
+/// Any pod on a node could have made the node's proof, so a registered Node is enough for a rejection.
 #[tokio::test]
 async fn a_node_that_is_there_gets_nothing_ready_or_not() {
     let world = World::new().await;

@@ -5,11 +5,11 @@ use kops_agent_tests::{digital_ocean as ocean, hetzner as hcloud, linode as akam
 
 use super::*;
 
-/// Creation times of machines around [`HEARTBEAT`], each with whether the machine gets certificates.
+/// Creation times of machines, just before and after [`HEARTBEAT`]. The bool says whether the machine gets certificates.
 const CREATED: [(&str, bool); 3] =
     [("2026-02-01T09:59:59", false), ("2026-02-01T10:00:00", false), ("2026-02-01T10:00:01", true)];
 
-/// The Node of this name is Ready, and was registered by another machine.
+/// Adds a Ready Node of this name, which an earlier machine registered.
 fn left_behind(world: &World, node: &str) {
     world.ready.lock().insert(node.into());
     world.provider_ids.lock().insert(node.into(), "cloud://an-earlier-machine".into());
@@ -75,8 +75,8 @@ async fn on_scaleway() {
     }
 }
 
-/// On the other clouds, only a Ready Node is a reason to refuse a machine. On OpenStack, every Node is a reason, except
-/// the Node of a predecessor.
+/// On other clouds, only a Ready Node is a reason to reject a machine. On OpenStack, any Node is a reason, unless it belongs to an earlier
+/// machine.
 #[tokio::test]
 async fn on_openstack() {
     for ((created, expected), is_ready) in CREATED.into_iter().flat_map(|case| [(case, true), (case, false)])
@@ -107,8 +107,8 @@ async fn on_azure() {
     }
 }
 
-/// The Node may belong to the other server of this name. That server may still run, although its kubelet reported its
-/// condition before the younger server was created.
+/// The Node may belong to the older server of the same name. The older server may still run, even if its kubelet sent no heartbeat after
+/// the younger server was created.
 #[tokio::test]
 async fn a_younger_machine_does_not_get_the_name_of_another() {
     for is_alone in [false, true] {

@@ -48,7 +48,7 @@ fn election() -> Arc<kops_agent_kube::lease::Election> {
     ))
 }
 
-/// The setup of a bootstrap server for machines on Hetzner Cloud, at an address.
+/// The setup of a bootstrap server that listens at this address for machines on Hetzner Cloud.
 fn setup(world: &World, listen: SocketAddr) -> Setup {
     let pki = world.pki();
     let options = json!({
@@ -78,7 +78,7 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
     }
 }
 
-/// Serves probes. Returns a function that requests a path, and returns the status and the text of the answer.
+/// Serves probes. The returned function requests a path, and returns the status and the text of the answer.
 async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&str) -> (u16, String) {
     let listener = health::listen("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -94,8 +94,7 @@ async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&st
 #[tokio::test]
 async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let world = World::new().await;
-    // `free_port` returns a port outside the kernel's ephemeral range, so no connection gets the port before this test
-    // binds it.
+    // `free_port` returns a port outside the kernel's ephemeral range, so no outgoing connection takes the port before this test binds it.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     let taken = TcpListener::bind(address).unwrap();
     let setup = setup(&world, address);
@@ -149,7 +148,7 @@ async fn it_is_not_ready_while_sts_has_answered_no_machine_for_minutes() {
     assert_eq!(asked("/readyz").await, silent);
     assert_eq!(asked("/healthz").await, (200, "ok".into()), "a restart would not help");
 
-    // STS rejects the signature of a stranger. A rejection is an answer, so STS counts as reachable.
+    // STS rejects the signature of a stranger. A rejection proves that STS is reachable.
     world.sts.set_mood(Mood::Good);
     let stranger = Principal::instance(ROLE, "i-0123456789abcdef1");
     assert!(!bootstraps(&stranger).await);
@@ -170,7 +169,7 @@ async fn nothing_listens_before_the_api_server_tells_of_nodes() {
 
     world.api_is_down.store(false, Ordering::Relaxed);
     let listens = async {
-        // The port is open shortly before the gauge says so.
+        // The port opens shortly before the gauge changes.
         while tokio::net::TcpStream::connect(free).await.is_err() || down.get() != 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -213,7 +212,7 @@ async fn a_server_that_ends_by_itself_is_noticed() {
     assert!(timeout(Duration::from_millis(1), crate::ended(&mut None)).await.is_err());
 }
 
-/// Strangers may keep all threads of the server busy, for example by handshakes.
+/// Strangers may keep all threads of the bootstrap server busy, for example by TLS handshakes.
 #[tokio::test]
 async fn probes_are_answered_while_no_thread_of_the_server_is_free() {
     let world = World::new().await;
@@ -241,7 +240,7 @@ async fn probes_are_answered_while_no_thread_of_the_server_is_free() {
     }
     let mut silent = tokio::net::TcpStream::connect(address).await.unwrap();
     assert_eq!(asked("/readyz").await, (200, "ok".into()));
-    // No thread is free to accept this connection, so the server does not close it.
+    // No thread is free to accept this connection, so the server cannot close it.
     let hung_up =
         timeout(Duration::from_millis(50), tokio::io::AsyncReadExt::read(&mut silent, &mut [0])).await;
     assert!(hung_up.is_err());

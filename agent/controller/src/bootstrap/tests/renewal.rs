@@ -40,7 +40,7 @@ impl<'a> Shown<'a> {
     fn signed_by(&self, authority: &Authority) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        // rcgen keeps one value per type. Two notations of one type allow two values.
+        // rcgen keeps one value per type of name. A second value is possible if its type is written in another notation.
         let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
         for (kind, organization) in types.into_iter().zip(self.organizations) {
             params.distinguished_name.push(kind, *organization);
@@ -66,7 +66,7 @@ pub(super) fn node(world: &World, id: &str) -> Principal {
     machine
 }
 
-/// Sends a renewal request with a client certificate. Returns the status and the text; the status is 0 if TLS fails.
+/// Sends a renewal request with a client certificate. Returns the status and the text of the answer. If TLS fails, the status is 0.
 pub(super) async fn renew(world: &World, shown: Option<&Pair>, token: &str, body: Vec<u8>) -> (u16, String) {
     let pem = &world.authority.pem;
     let config = match shown {
@@ -168,13 +168,14 @@ async fn a_certificate_that_is_not_good_ends_the_handshake_and_is_written_down()
     let (certificate, key) = (&stolen_without_key.certificate, &stolen_without_key.key);
     assert!(tls::client_config_trusting_as(pem, certificate, key).is_err(), "our own TLS already says no");
     assert_eq!(world.sts.calls(), 0);
-    // A machine without a client certificate can still bootstrap.
+    // A machine does not need a client certificate to bootstrap.
     world.ready.lock().clear();
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
 }
 
-/// Without the check, webpki would try 20 authorities of one name in all orders, for seconds.
+/// The server rejects a chain of several certificates early. Otherwise webpki would try 20 authorities of one name in all orders, which
+/// takes seconds.
 #[tokio::test]
 async fn a_client_that_shows_certificates_beside_its_own_is_refused_before_a_path_is_looked_for() {
     test_log::start();
@@ -215,7 +216,7 @@ async fn only_a_kubelets_certificate_renews() {
         Shown::kubelet("system:node:"),
         Shown::kubelet("system:node:../x"),
         Shown::kubelet(ID),
-        // A certificate without any usage may be used for everything, like an authority's (RFC 5280, section 4.2.1.12).
+        // A certificate without any usage is valid for every usage (RFC 5280, section 4.2.1.12).
         Shown { usage: None, ..Shown::kubelet(&name) },
     ] {
         assert_refused(&world, &shown.signed_by(&world.authority), &machine, "CertificateOfNoNode").await;
@@ -231,10 +232,10 @@ async fn only_a_kubelets_certificate_renews() {
 async fn the_machine_must_be_the_one_whose_certificate_it_shows() {
     let world = World::new().await;
     let (machine, other) = (node(&world, ID), node(&world, OTHER_ID));
-    // A pod on one machine shows that machine's token with a certificate stolen from another machine, and the other way round.
+    // A pod on each machine presents the machine's token with a certificate that was stolen from the other machine.
     assert_refused(&world, &kubelet(&world, OTHER_ID), &machine, "CertificateOfOtherNode").await;
     assert_refused(&world, &kubelet(&world, ID), &other, "CertificateOfOtherNode").await;
-    // A stolen certificate on an unknown machine.
+    // Now an unknown machine presents a stolen certificate.
     let stranger = Principal::instance(ROLE, "i-0aaaaaaaaaaaaaaaa");
     world.sts.put(&stranger);
     assert_refused(&world, &kubelet(&world, ID), &stranger, "InstanceNotFound").await;
@@ -279,7 +280,7 @@ async fn the_node_must_be_the_machines_own_still() {
     world.api_is_down.store(true, Ordering::Relaxed);
     assert_eq!(renew(&world, Some(&present), &world.v1(&machine, &body), body.clone()).await.0, 500);
     world.api_is_down.store(false, Ordering::Relaxed);
-    // The same machine has registered its Node again. Whether the Node is Ready does not matter.
+    // The same machine registers its Node again. The Node may be Ready or not.
     says(&format!("aws:///us-test-1a/{ID}"));
     assert_eq!(renew(&world, Some(&present), &world.v1(&machine, &body), body).await.0, 200);
 }
@@ -307,7 +308,7 @@ async fn a_node_that_asks_without_end_is_told_when_to_come_again_and_costs_other
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     let token = world.v1(&machine, &body);
     assert_eq!(renew(&world, Some(&present), &token, body.clone()).await.0, 200);
-    // Repeats one request without end: an eavesdropper's replay, or a faulty node.
+    // Repeat one request many times, like an eavesdropper's replay or a faulty node.
     let mut statuses = BTreeMap::<u16, usize>::new();
     for _ in 0..40 {
         let (status, answer) = renew(&world, Some(&present), &token, body.clone()).await;
@@ -325,7 +326,7 @@ async fn a_node_that_asks_without_end_is_told_when_to_come_again_and_costs_other
     assert_eq!(given.0, 200, "{}", given.1);
 }
 
-/// Sends many requests from an address, with a certificate but without a proof. Returns how many exceeded the rate limit.
+/// Sends many requests from an address, with a stolen certificate but without a token. Returns how many exceeded the rate limit.
 async fn flood(world: &World, stolen: &Pair, from: Ipv4Addr, times: usize) -> usize {
     let mut too_often = 0;
     for _ in 0..times {
@@ -394,7 +395,7 @@ async fn one_that_is_trusted_still_vouches_for_nodes_until_it_is_distrusted() {
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     assert_eq!(renew(&world, Some(&before), &world.v1(&machine, &body), body).await.0, 0);
 
-    // An invalid authority does not block the others.
+    // If one authority is invalid, the other authorities stay valid.
     fs::write(&trusted, "-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n").unwrap();
     world.keystore.refresh();
     let after = kubelet(&world, ID);
@@ -440,7 +441,7 @@ async fn each_renewal_is_a_line_of_the_log_with_the_certificate_that_was_shown()
         assert!(lines[0].text.starts_with(&begins), "{lines:?}");
         let (_, pem) = x509_parser::pem::parse_x509_pem(shown.certificate.as_bytes()).unwrap();
         let serial = pem.parse_x509().unwrap().raw_serial_as_string().replace(':', "");
-        // A certificate that TLS rejects is not parsed further, so its serial number is missing.
+        // The log line has no serial number, because a certificate that TLS rejects is not parsed further.
         let serial = if last == 3 { "serial=".to_owned() } else { format!("serial={serial}") };
         for field in fields.iter().chain([&serial.as_str()]) {
             assert!(lines[0].fields.iter().any(|known| known == field), "{field}: {lines:?}");

@@ -8,7 +8,7 @@ use super::hetzner::{address, assert_is_for, assert_not_proven, machine_of};
 use super::*;
 use kops_agent_cloud::scaleway::facts::observe_at;
 
-/// The metadata service of the server with this number's UUID.
+/// The metadata service of the server with this number. It reports the server's UUID.
 pub(super) async fn metadata(number: u64) -> TestServer {
     TestServer::start(move |request| async move {
         let server = json!({"id": uuid(number), "location": {"zone_id": "fr-par-1"}, "ssh_public_keys": []});
@@ -20,7 +20,7 @@ pub(super) async fn metadata(number: u64) -> TestServer {
     .await
 }
 
-/// The client of the server that this metadata service describes, at an address.
+/// The client on the server that this metadata service describes. It listens at this address.
 pub(super) async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.scaleway = Some(observe_at(&metadata.url).await.unwrap());

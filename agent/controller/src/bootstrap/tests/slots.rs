@@ -12,7 +12,7 @@ use super::*;
 
 const REQUEST: SlotRequest = SlotRequest { action: SlotAction::Acquire, max_unavailable: 1 };
 
-/// A root folder with the kubeconfig of the kubelet of node `ID`.
+/// A root folder with the kubeconfig of the kubelet on node `ID`.
 fn root(world: &World) -> tempfile::TempDir {
     world.ready.lock().insert(ID.into());
     let pair = kubelet(world, ID);
@@ -24,7 +24,7 @@ fn root(world: &World) -> tempfile::TempDir {
     root
 }
 
-/// Sends a slot request of the node `ID` to these servers. Returns why there is no answer.
+/// Sends a slot request of the node `ID` to these servers. Returns why no server gave an answer.
 async fn asked(world: &World, root: &Path, servers: &[String]) -> NoAnswer {
     let controller =
         KopsController::new(&world.boot_config_of("aws", servers), None, &Facts::default(), Duration::ZERO)
@@ -37,7 +37,7 @@ async fn only_a_server_that_knows_of_no_slots_is_taken_for_one_without() {
     let world = World::new().await;
     let root = root(&world);
     let ours = format!("https://{}/", world.address);
-    // This path answers 404, as upstream's server does at /slot.
+    // The path `/upstream/` answers 404, as upstream's server does for `/slot`.
     let upstream = format!("https://{}/upstream/", world.address);
     let nowhere = "https://127.0.0.1:1/".to_owned();
     let asked = async |servers: &[&String]| {

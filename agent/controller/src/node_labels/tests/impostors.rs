@@ -5,8 +5,7 @@ use super::*;
 const IMPOSTOR: &str = "i-00000000000000666";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// Stores a Node that claims to be the instance of another Node. It has the labels that upstream gives to a Node with
-/// this claim.
+/// Stores a Node that claims the instance of another Node. The Node has the labels that upstream gives to such an impostor.
 fn put_impostor(cluster: &Cluster, name: &str) {
     let labels = json!({
         "kubernetes.io/hostname": name, "team": "a", CONTROL_PLANE: "", "kops.k8s.io/kops-controller-pki": "",
@@ -65,8 +64,7 @@ async fn with_tags_labels_are_those_that_upstream_gives_whatever_the_store_has()
     let labels = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited", CONTROL_PLANE: ""});
     cluster.api.state().put(NAME, labels);
     cluster.run_until(|state| state.patches.len() == 1).await;
-    // The instance has no tags with labels. Upstream removes roles that the tags do not have, and nothing
-    // else.
+    // The instance's tags contain no labels. Upstream removes the roles that the tags do not contain, and keeps all other labels.
     let left = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited"});
     assert_eq!(cluster.api.state().nodes[NAME]["metadata"]["labels"], left);
     // Upstream accepts this Node and would add its roles again, so the controller does not remove them.

@@ -7,7 +7,7 @@ use super::*;
 const LABEL_TAG: &str = "k8s.io/cluster-autoscaler/node-template/label/";
 const ROLE: &str = "node-role.kubernetes.io/node";
 
-/// A cluster whose one instance has these labels in its tags.
+/// A cluster with one instance, whose tags contain these labels.
 async fn cluster(ec2: &StandIn, labels: &[(&str, &str)]) -> Cluster {
     let tag = |instance: Instance, (key, value): &(&str, &str)| {
         instance.tagged(&format!("{LABEL_TAG}{key}"), value)

@@ -33,23 +33,23 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
             tokio::time::sleep(SECOND).await;
         }
         let before = ec2.calls().len();
-        // Changed labels of a waiting Node cause no call to the cloud.
+        // If the labels of a waiting Node change, the controller does not call the cloud.
         for number in 0..NEW {
             cluster.api.state().put(&new_node(number), json!({"kubernetes.io/hostname": "changed"}));
         }
         let begun = Instant::now();
         tokio::time::sleep(HOUR * SECOND).await;
-        // Wait until the loop has made ten calls, however long that takes on a busy machine.
+        // Wait until the controller has made ten calls, which may take long on a busy machine.
         while ec2.calls().len() - before < 10 {
             tokio::time::sleep(SECOND).await;
         }
         let calls = ec2.calls().len() - before;
         let minutes = begun.elapsed().as_millis() as usize / 60;
-        // One call after 1, 2, 4, 8, 16 and 32 seconds, and then one a minute. A busy machine makes fewer calls.
+        // The calls follow after 1, 2, 4, 8, 16 and 32 seconds, and then once a minute. A busy machine makes fewer calls.
         assert!(calls <= 7 + minutes, "{calls} calls in {minutes} minutes");
         assert!(ec2.calls()[before..].iter().all(|asked_for| *asked_for == 1), "of one Node each");
 
-        // So far, the labelled Node is unchanged. If its labels change, the controller still restores them.
+        // The labelled Node is still unchanged. If its labels change, the controller restores them despite the outage.
         let metrics = cluster.metrics();
         assert!(metrics.contains(&waiting), "{metrics}");
         assert!(is_labelled(&cluster.api.state()));
@@ -69,8 +69,8 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
         let before = ec2.calls().len();
         ec2.set_mood(Ec2Mood::Good);
         cluster.until(|state| (0..NEW).all(|number| has_group(state, &new_node(number)))).await;
-        // First the next probe asks the cloud for one Node, within a minute (super::outage). Then the controller asks for all other Nodes
-        // together.
+        // First a probe asks the cloud for one Node, within a minute (super::outage). After the answer, the controller asks for all other
+        // Nodes together.
         let calls = &ec2.calls()[before..];
         assert!(calls.len() <= 4 && calls.iter().sum::<usize>() <= NEW + 1, "{calls:?}");
         assert!(cluster.metrics().contains("kops_agent_nodes_waiting_for_cloud 0\n"));

@@ -43,7 +43,7 @@ async fn a_node_gets_the_addresses_of_its_pods_with_its_labels_by_one_patch() {
     assert_eq!(ranges(&cluster.api.state(), NAME), json!([PREFIX]));
     assert_eq!((cluster.api.state().patches.len(), ec2.calls()), (1, vec![1]));
     assert_eq!(cluster.node_labels.run_once().await.unwrap(), Found::default());
-    // EC2 is not asked again about a Node with a range, even if EC2 has another range now.
+    // EC2 is not asked about a Node that has a range, even if EC2 now has another range.
     ec2.put(NAME, nodes().with_ipv6_prefixes(&["2001:db8:0:1:b::/80"]));
     assert_eq!(cluster.node_labels.run_once().await.unwrap(), Found::default());
     assert_eq!(ranges(&cluster.api.state(), NAME), json!([PREFIX]));
@@ -66,7 +66,7 @@ async fn many_nodes_are_identified_and_given_ranges_by_the_same_calls() {
     for number in 0..NODES {
         assert_eq!(ranges(&cluster.api.state(), &name(number)), json!([prefix(number)]));
     }
-    // Two batches, and more if the machine is too busy to ask for all Nodes together.
+    // The Nodes fill two batches. A busy machine may need more.
     assert!(ec2.calls().len() <= 4, "{:?}", ec2.calls());
 }
 
@@ -85,7 +85,7 @@ async fn a_node_without_a_range_is_labelled_told_of_and_given_one_once_there_is_
         );
         let message = event["message"].as_str().unwrap();
         assert!(message.contains("has no IPv6 prefix on its primary network interface"), "{message}");
-        // The identity of the Node is cached, but EC2 is asked again for its range.
+        // The Node's identity is cached, but the controller still asks EC2 for the Node's range.
         ec2.put(NAME, nodes().with_ipv6_prefixes(&[PREFIX]));
         cluster.until(|state| ranges(state, NAME) == json!([PREFIX])).await;
     };

@@ -53,15 +53,15 @@ fn a_heartbeat_changes_no_decision() {
     assert!(members.apply(node("2026-11-29T00:00:00Z")) && !members.apply(node("2026-11-29T00:00:10Z")));
 }
 
-/// What the API server has, and what it was asked.
+/// The objects on the API server, and the received requests.
 #[derive(Default)]
 struct Served {
     /// The data of the ConfigMap with the rollout.
     data: Value,
-    /// The order in the Node `a`; null if it has none.
+    /// The order of the Node `a`; null if the Node has no order.
     order: Value,
     fires: bool,
-    /// The patched objects, without the query.
+    /// The paths of the patched objects, without their queries.
     patched: Vec<String>,
     queries: usize,
 }
@@ -111,7 +111,7 @@ async fn an_alert_takes_an_order_back_once_and_an_end_of_the_alert_gives_another
     let metrics = RolloutMetrics::default();
     let rollouts = Rollouts::new(client, api_servers, store, "memfs://none", metrics, leadership);
     let mut hashes = Hashes::default();
-    // Decides once with the Node as it is now. Returns the patched objects and the number of queries.
+    // Decides once for the current Node. Returns the patched objects and the number of queries.
     let mut step = async |blocking: &mut Blocking| {
         let order = server.lock().order.clone();
         let node = json!({
@@ -131,13 +131,13 @@ async fn an_alert_takes_an_order_back_once_and_an_end_of_the_alert_gives_another
     assert_eq!(step(&mut blocking).await, (vec![config_map.clone(), node.clone()], 1));
     assert_eq!(step(&mut blocking).await, (vec![], 0), "the node waits for its slot");
 
-    // A new `Blocking` stands for the end of the TTL.
+    // A new `Blocking` has no result, as after the TTL.
     server.lock().fires = true;
     let mut blocking = Blocking::default();
     let (patched, queries) = step(&mut blocking).await;
     assert!(patched.contains(&node) && queries == 1, "{patched:?}");
     assert!(server.lock().order.is_null());
-    // The status may follow once the Node is seen without the order.
+    // The controller has not yet seen the Node without its order, so this decision does not query Prometheus.
     assert_eq!(step(&mut blocking).await.1, 0);
     let status: Status = serde_json::from_str(server.lock().data["status"].as_str().unwrap()).unwrap();
     assert!(status.ordered.is_empty() && status.waits_for.contains("Fire"), "{status:?}");

@@ -16,24 +16,24 @@ use crate::configuration;
 /// The path of kOps' own channel on the web server.
 const OWN_CHANNEL: &str = "/addons/bootstrap-channel.yaml";
 
-/// The state of the stand-ins: the API server, and the web server that has the channels.
+/// The state of the two fake servers: the API server, and the web server that has the channels.
 #[derive(Default)]
 struct Scene {
     annotations: BTreeMap<String, String>,
-    /// The status code of answers about kube-system, if not 200.
+    /// The status code of answers about kube-system; `None` for 200.
     namespace_status: Option<u16>,
     refused: BTreeSet<String>,
     /// The Services that a list of the Services in the namespace `default` returns.
     listed: BTreeSet<String>,
-    /// Two ConfigMaps: the patch of the first waits until the second is applied.
+    /// Two ConfigMaps. The patch of the first waits until the second is applied.
     slow: Option<(String, String)>,
     /// The files of the web server, by path.
     files: BTreeMap<String, String>,
-    /// The status code of the web server's answers, if not 200.
+    /// The status code of the web server's answers; `None` for 200.
     web_status: Option<u16>,
     /// The add-ons that have an authority.
     authorities: BTreeSet<String>,
-    /// The requests to the API server as `METHOD PATH`, without those for the version and for kube-system.
+    /// The requests to the API server as `METHOD PATH`, except requests for the version and for kube-system.
     asked: Vec<String>,
     /// The objects that were applied, by name.
     applied: Vec<String>,
@@ -42,7 +42,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Writes a channel with these add-ons (name, hash, further fields), and their manifests.
+    /// Writes a channel with these add-ons, and their manifests. Each add-on has a name, a hash, and more fields.
     fn channel(&mut self, addons: &[(&str, &str, &str)]) {
         let entries: String = addons
             .iter()
@@ -58,7 +58,7 @@ impl Scene {
         }
     }
 
-    /// Writes a store of this kOps version. kOps' own channel in the store has the add-on `a` with this hash.
+    /// Writes a store of this kOps version. In it, kOps' own channel has the add-on `a` with this hash.
     fn kops(&mut self, version: &str, hash: &str) {
         self.channel(&[("a", hash, "")]);
         let channel = self.files["/channel.yaml"].clone();
@@ -68,7 +68,6 @@ impl Scene {
         self.files.insert("/kops-version.txt".into(), version.into());
     }
 
-    /// Answers a request to the API server.
     fn answer(&mut self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
         let failure = |code: u16| {
             let reason = if code == 404 { "NotFound" } else { "Forbidden" };
@@ -137,7 +136,7 @@ impl Scene {
     }
 }
 
-/// A test run: the stand-ins with their state, and the rounds under test.
+/// A test with the fake servers and the rounds.
 struct Played {
     scene: Arc<Mutex<Scene>>,
     rounds: Rounds,
@@ -189,7 +188,7 @@ impl Played {
         change(&mut self.scene.lock());
     }
 
-    /// Runs a round, and returns the state of each add-on as a word, by name.
+    /// Runs a round, and returns the state of each add-on as a word, sorted by name.
     async fn look(&mut self) -> Vec<(String, &'static str)> {
         let round = self.rounds.round().await;
         assert_eq!(round.problem, None);
@@ -204,7 +203,7 @@ impl Played {
         round.addons.iter().map(|(addon, state)| (addon.name.clone(), word(state))).collect()
     }
 
-    /// The requests since the last call.
+    /// The requests since the last call of this function.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.scene.lock().asked)
     }
@@ -232,7 +231,7 @@ async fn what_is_due_is_applied_once_and_what_is_current_costs_no_request_of_its
         assert_eq!(played.look().await, stands(&[("a", "current"), ("b", "current")]));
     }
     assert_eq!(played.asked(), [""; 0]);
-    // Each round reads the record, so the add-on is current after upstream's pod has recorded its version.
+    // Each round reads the recorded versions. So the add-on is current once upstream's pod has recorded the version.
     played.change(|scene| {
         scene.channel(&[("a", "2", ""), ("b", "1", "")]);
         let theirs = r#"{"manifestHash":"2","systemGeneration":1}"#;
@@ -253,7 +252,7 @@ async fn one_that_fails_keeps_none_back_and_waits_until_its_entry_is_another() {
     assert_eq!(played.look().await, stands(&[("a", "waiting"), ("b", "current")]));
     assert_eq!(played.asked(), [""; 0]);
     assert!(played.rounds.next_attempt().is_some());
-    // A change of another entry in the channel does not end the backoff.
+    // If another add-on's entry changes, the backoff of this add-on does not end.
     played.change(|scene| {
         scene.refused.clear();
         scene.channel(&[("a", "1", ""), ("b", "2", "")]);
@@ -264,7 +263,7 @@ async fn one_that_fails_keeps_none_back_and_waits_until_its_entry_is_another() {
     assert_eq!(played.rounds.next_attempt(), None);
 }
 
-/// The pruned object may have blocked the apply. If nothing was pruned, a second attempt would fail like the first.
+/// The pruned object may have blocked the apply. Without a pruned object, a second attempt would fail like the first.
 #[tokio::test]
 async fn one_that_fails_is_applied_twice_only_if_something_was_pruned() {
     let prune = "prune: {kinds: [{kind: Service, namespaces: [default], labelSelector: a=b}]}";
@@ -411,7 +410,7 @@ async fn an_authority_that_is_there_is_not_looked_for_at_each_look() {
     assert_eq!(played.asked().len(), 2, "the Secret and the Issuer, once an hour");
 }
 
-/// The store's kOps release changes while the service runs. The rules for health change with the release.
+/// The store's kOps release changes while the service runs. The health rules of the new release then apply.
 #[tokio::test]
 async fn whether_an_object_is_healthy_follows_from_the_kops_that_wrote_the_channel() {
     let mut played = Played::begin(Leadership::uncontested()).await;
