@@ -13,16 +13,16 @@ use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::stamps::Stamp;
 
-/// The folders of sysctl.d(5). If several folders have a file of the same name, the first folder wins.
+/// The folders of sysctl.d(5). If several folders have a file of the same name, only the file in the first folder
+/// counts.
 const FOLDERS: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
-/// This file is read last: by sysctl(8), and on Debian through a link in `/etc/sysctl.d`.
+/// sysctl(8) reads this file last. On Debian, systemd reads it too, through a link in `/etc/sysctl.d`.
 const LAST: &str = "/etc/sysctl.conf";
 
 /// Upstream's command, which sets the parameters of every file.
 pub(super) const COMMAND: [&str; 2] = ["sysctl", "--system"];
 
-/// A line of a sysctl.d(5) file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Setting {
     /// The path below `/proc/sys`. It may contain `*`.
@@ -35,7 +35,7 @@ struct Setting {
 /// The path of a file, and its settings.
 type Settings = (String, Vec<Setting>);
 
-/// Sets the parameters of these files below `proc_sys`.
+/// Sets the kernel parameters in `files`. `proc_sys` is the folder of the kernel parameters.
 pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn Progress) -> Result<()> {
     let all = in_order(root)?;
     for (at, (file, settings)) in
@@ -74,8 +74,7 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
     Ok(())
 }
 
-/// The names of the parameters in a file's text that the kernel does not have. Optional parameters and patterns with
-/// `*` are left out.
+/// The parameters in `text` that the kernel does not have. Optional parameters and patterns with `*` are left out.
 pub fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
     let settings =
         parse(text).into_iter().filter(|setting| !setting.is_optional && !setting.path.contains('*'));
@@ -85,9 +84,8 @@ pub fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether a parameter of this file has drifted. A parameter has not drifted if it has the file's value, or the value
-/// that the kernel showed after the last `set`: the kernel rounds or reformats some values. Patterns with `*` are left
-/// out, because interfaces come and go.
+/// Whether a parameter in `file` has drifted. The kernel rounds or reformats some values, so the value that it showed
+/// after the last `set` is no drift. Patterns with `*` are left out, because network interfaces come and go.
 pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
     let all = in_order(root)?;
     let Some(at) = all.iter().position(|(path, _)| path == file) else { return Ok(false) };
@@ -99,12 +97,12 @@ pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
     Ok(others.iter().any(|(path, value)| !noted.lines().any(|line| line == format!("{path} {value}"))))
 }
 
-/// The parameters whose value differs from the file, with their values. Parameters that a later file overrides are
-/// left out.
+/// The parameters whose kernel value differs from the file, with the kernel's value. Parameters that a later file
+/// overrides are left out.
 fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)> {
     let mut others = Vec::new();
     for (line, setting) in all[at].1.iter().enumerate().filter(|(_, setting)| !setting.path.contains('*')) {
-        // Some parameters are write-only.
+        // A parameter that cannot be read is skipped: some parameters are write-only.
         let Ok(present) = std::fs::read_to_string(proc_sys.join(&setting.path)) else { continue };
         let is_left =
             winner(all, at, line, &setting.path).is_some_and(|(_, winner)| winner.value != setting.value);
@@ -115,7 +113,7 @@ fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)>
     others
 }
 
-/// The last setting of a parameter after this line of this file.
+/// The last setting of a parameter that overrides line `line` of file number `at`.
 fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option<(&'a str, &'a Setting)> {
     let again = all[at].1[line + 1..].iter().map(|later| (all[at].0.as_str(), later));
     let later = all[at + 1..]
@@ -124,7 +122,7 @@ fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option
     again.chain(later).rfind(|(_, later)| matches(&later.path, path))
 }
 
-/// All sysctl.d(5) files, in the order in which they are read.
+/// All sysctl.d(5) files, in the order in which systemd reads them.
 fn in_order(root: &Root) -> Result<Vec<Settings>> {
     let mut by_name: BTreeMap<String, String> = BTreeMap::new();
     for folder in FOLDERS {
@@ -149,8 +147,8 @@ fn parse(text: &str) -> Vec<Setting> {
         if line.starts_with(['#', ';']) {
             return None;
         }
-        // A name without a value excludes a parameter from a pattern with `*`. Only systemd-sysctl applies that, at
-        // boot, so it is ignored here.
+        // A name without a value excludes a parameter from patterns with `*`. Only systemd-sysctl supports this at
+        // boot, so the agent ignores the line.
         let (name, value) = line.split_once('=')?;
         let (name, is_optional) = match name.trim().strip_prefix('-') {
             Some(name) => (name.trim_start(), true),
@@ -161,8 +159,8 @@ fn parse(text: &str) -> Vec<Setting> {
     text.lines().filter_map(line).collect()
 }
 
-/// The path of a parameter. The separator of the parts is `.` or `/`, whichever comes first in the name. The other
-/// character belongs to a part.
+/// The path of a parameter. The first `.` or `/` in the name is the separator of the parts. The other character is
+/// part of a name.
 fn slashed(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'.' => swapped(name),
@@ -184,7 +182,7 @@ fn swapped(name: &str) -> String {
     name.chars().map(swap).collect()
 }
 
-/// A value with single spaces: the kernel separates numbers by tabs.
+/// A value with single spaces. The kernel separates numbers by tabs.
 fn plain(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -219,7 +217,7 @@ fn matches(pattern: &str, path: &str) -> bool {
     pattern.len() == path.len() && pattern.iter().zip(path).all(|(pattern, name)| matches_part(pattern, name))
 }
 
-/// Whether a name matches one part of a pattern with `*`.
+/// Whether a name matches a part of a pattern. The part may contain `*`.
 fn matches_part(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -233,7 +231,7 @@ fn matches_part(pattern: &str, name: &str) -> bool {
 
 fn write(proc_sys: &Path, file: &str, path: &str, setting: &Setting, progress: &dyn Progress) -> Result<()> {
     let target: PathBuf = proc_sys.join(path);
-    // Some parameters are write-only.
+    // Some parameters are write-only, so a failed read is no error.
     if std::fs::read_to_string(&target).is_ok_and(|present| plain(&present) == setting.value) {
         return Ok(());
     }
@@ -267,7 +265,7 @@ mod tests {
         }
     }
 
-    /// A root directory with sysctl files, and with kernel parameters below `proc/sys`.
+    /// A root directory with sysctl files. Its kernel parameters are below `proc/sys`.
     struct Machine(tempfile::TempDir);
 
     impl Machine {
@@ -354,7 +352,7 @@ mod tests {
             ],
             &[("vm/a", "0"), ("vm/b", "0"), ("net/x/c", "0")],
         );
-        // A link to a real kernel parameter, which rejects the value `none`.
+        // A link to a real kernel parameter, which does not accept the value `none`.
         let rounded = machine.0.path().join("proc/sys/vm/rounded");
         std::os::unix::fs::symlink("/proc/self/oom_score_adj", &rounded).unwrap();
         let root = Root::open(machine.0.path()).unwrap();
@@ -408,7 +406,7 @@ mod tests {
         assert!(said[0].contains("no parameter net.bridge.bridge-nf-call-iptables"), "{said:?}");
         assert_eq!(machine.value("vm/a"), "1");
 
-        // A link to a real kernel parameter, which rejects the value `none`.
+        // A link to a real kernel parameter, which does not accept the value `none`.
         for (line, fails) in [("vm.refused = none\n", true), ("-vm.refused = none\n", false)] {
             let machine = Machine::with(&[(OURS, line)], &[("vm/a", "0")]);
             std::os::unix::fs::symlink(

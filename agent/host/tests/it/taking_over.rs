@@ -47,7 +47,7 @@ fn write(machine: &Machine, path: &str, text: impl AsRef<[u8]>) {
     fs::write(machine.path(path), text).unwrap();
 }
 
-/// A Debian machine on which these units run.
+/// A Debian machine with the recorded unit states `units`.
 fn debian(units: &str) -> Machine {
     let machine = Machine::new();
     write(&machine, "/etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n");
@@ -60,7 +60,7 @@ fn debian(units: &str) -> Machine {
 const RUNNING: &str = "\"kubelet.service\": {\"enabled\": true, \"running\": true}, \
                        \"chrony.service\": {\"enabled\": true, \"running\": true}";
 
-/// A Debian machine as nodeup leaves it: equivalent files with other texts.
+/// A Debian machine after a run of nodeup. Its files are equivalent to the agent's files but have other texts.
 fn made_by_nodeup() -> Machine {
     let machine = debian(RUNNING);
     write(
@@ -99,7 +99,7 @@ async fn equivalent_files_stay_and_nothing_is_restarted() {
     assert_eq!(after, before);
     assert_eq!(requests(&machine), [""; 0]);
 
-    // After the first run, the agent detects changes by comparison with the record.
+    // After the first run, the agent compares with its record to detect changes.
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
     machine.converge(&node("2")).await.unwrap();
     assert_eq!(requests(&machine), ["systemd: daemon-reload", "systemd: restart kubelet.service"]);
@@ -107,7 +107,7 @@ async fn equivalent_files_stay_and_nothing_is_restarted() {
     assert!(machine.read(LIB).starts_with("# nodeup's"), "the equivalent file of nodeup is unchanged");
     assert!(!machine.path(ETC).exists());
     assert!(machine.plan(&machine.host(), &node("2")).is_empty());
-    // The agent reverts a manual change, even a change without effect.
+    // The agent reverts every manual change, even a change without effect.
     for path in [KUBELET_CONFIG, LIB, FLAGS] {
         write(&machine, path, format!("# by hand\n{}", machine.read(path)));
     }
@@ -127,8 +127,8 @@ async fn after_a_failed_first_run_the_next_run_still_sees_nodeups_machine() {
     let machine = made_by_nodeup();
     machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
-    // A run is interrupted after it wrote files. The next run restarts only the components that have read the old
-    // files.
+    // A run is interrupted after it wrote files. The next run restarts only the components that have read an old
+    // file.
     let mut interrupted = node("2");
     interrupted.add(File::text("/etc/rules", "new").on_change(&["load-rules"]));
     let host = machine.host().with_commands(Arc::new(Failing));
@@ -187,7 +187,7 @@ async fn the_first_run_on_a_working_node_is_rolled_back_if_kubelet_is_unhealthy(
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
     assert!(error.to_string().contains("rolled back to what was there before kops-agent"), "{error}");
     assert_eq!(machine.read(KUBELET_CONFIG), before);
-    // After the rollback, the machine is equivalent to the machine before the first run.
+    // After the rollback, the files are equivalent to the files before the first run.
     machine.converge_with(&picky(), &node("1")).await.unwrap();
     assert_eq!(machine.read(KUBELET_CONFIG), before);
 }
@@ -316,7 +316,7 @@ async fn a_program_is_recognized_by_its_archive_wherever_that_is() {
         fs::set_permissions(machine.path("/usr/bin/ctr"), fs::Permissions::from_mode(0o755)).unwrap();
         machine
     };
-    // nodeup keeps its downloads.
+    // nodeup keeps downloaded archives in its cache.
     let with_cache = machine();
     write(&with_cache, &format!("/var/cache/nodeup/sha256:{sha256}_a.tar.gz"), &archive);
     assert!(with_cache.plan(&with_cache.host(), &state).is_empty());
@@ -324,7 +324,7 @@ async fn a_program_is_recognized_by_its_archive_wherever_that_is() {
     fs::remove_dir_all(with_cache.path("/var/cache/nodeup")).unwrap();
     assert!(with_cache.plan(&with_cache.host(), &state).is_empty(), "the origin of the program is recorded");
     assert_eq!(mirror.requests(), [""; 0]);
-    // A damaged archive identifies no program.
+    // A damaged archive cannot identify a program.
     let damaged = machine();
     write(&damaged, &format!("/var/cache/nodeup/sha256:{sha256}_a.tar.gz"), &archive[1..]);
     assert!(!damaged.plan(&damaged.host(), &state).is_empty());
