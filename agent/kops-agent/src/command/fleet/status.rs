@@ -15,8 +15,8 @@ use super::watching;
 use crate::cli::{FleetStatusArgs, Output};
 use crate::output;
 
-/// Prints the state of each node. Returns exit code 4 if a node is not ready, not configured, superseded or silent,
-/// or if its certificate has expired or expires soon.
+/// Prints the state of each node. Returns exit code 4 if a node is not ready, not configured, superseded or does not
+/// report, or if its certificate has expired or expires soon.
 pub(super) async fn run(args: &FleetStatusArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None)?;
     let client = kops_agent_kube::client_of(&chosen)?;
@@ -33,7 +33,7 @@ pub(super) async fn run(args: &FleetStatusArgs) -> Result<u8> {
     Ok(if rows.iter().all(Row::is_healthy) { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
-/// One line per slot in use, or one line with the error if the slots are unknown.
+/// One line per slot in use. If the slots are unknown, one line with the error.
 fn of_slots(slots: Result<Vec<String>, ApiError>) -> String {
     let lines = slots.unwrap_or_else(|error| vec![format!("the slots of nodes are unknown: {error}")]);
     lines.iter().map(|line| one_line(line, SHOWN_OF_PROBLEM) + "\n").collect()
