@@ -21,7 +21,7 @@ const KUBELET: &str = "  kubelet:
 ";
 const SLICE: &str = "kube.slice/kube-reserved.slice";
 
-/// Runs the command of the drop-in as systemd does: systemd replaces `$$` by `$`.
+/// Runs the command in the drop-in as systemd does: `$$` becomes `$`.
 fn run(drop_in: &str, cgroups: &Path) {
     let line = drop_in.lines().find_map(|line| line.strip_prefix("ExecStartPre=-/bin/sh -c \"")).unwrap();
     let script = line.strip_suffix('"').unwrap().replace("$$", "$");
@@ -38,7 +38,7 @@ fn a_cgroup_that_kubelet_enforces_reservations_on_has_the_controllers_that_kubel
     assert!(drop_in.contains("After=kube-reserved.slice\n") && drop_in.contains("After=system.slice\n"));
 
     let of_v2 = machine.folder().join("v2");
-    // In this test, each write replaces the content of the file. The kernel would add the controllers to the enabled
+    // In this test, a write replaces the content of the file. In the kernel, a write adds controllers to the enabled
     // ones.
     let enabled = |path: &str| fs::read_to_string(of_v2.join(path).join("cgroup.subtree_control")).ok();
     fs::create_dir(&of_v2).unwrap();

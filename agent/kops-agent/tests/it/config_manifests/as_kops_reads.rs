@@ -43,7 +43,7 @@ fn numbers_and_booleans_are_no_strings_for_kops() {
             [("c.yaml", &*CLUSTER.replace("1.34.2", cluster)), ("g.yaml", &*format!("{GROUP}{group}"))];
         expect(&check_files(&files), WRONG, &[&format!("error: {told}{IN_QUOTES}"), "1 errors, "]);
     }
-    // A float without a fraction is accepted as a whole number, and a quantity may be in quotes.
+    // A float without a fraction counts as a whole number, and a quantity may be in quotes.
     let group = format!("{GROUP}  minSize: 1.0\n  kubelet: {{kubeReserved: {{cpu: '1'}}}}\n");
     expect(&check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group)]), 0, &["0 errors, 0 warnings"]);
 }
@@ -139,7 +139,7 @@ fn texts_that_kops_reads_otherwise_than_their_user_are_warned_of() {
             "0 errors, 2 warnings\n",
         ],
     );
-    // A comment is no document, and files of other programs may have such lines.
+    // A comment is no document, and manifests of other programs may have such comments.
     let files = [
         ("c.yaml", &*format!("# the cluster\n--- # begin\n{CLUSTER}")),
         ("x.yaml", "a: 1\na: 2\n--- # x\nb: 1\n"),
