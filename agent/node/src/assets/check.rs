@@ -4,11 +4,11 @@ use kops_agent_plan::doctor::Outcome;
 use kops_agent_spec::urls::shown_url;
 use serde::Serialize;
 
-/// The order of checks goes from good to bad: a greater check is worse.
+/// Checks are ordered from good to bad: a greater check is worse.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Check {
     pub status: Status,
-    /// The problem of each server that was asked without success, in order.
+    /// The problem of each server that did not have the file or image, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
@@ -17,13 +17,13 @@ pub struct Check {
 #[serde(rename_all = "camelCase")]
 pub enum Status {
     Ok,
-    /// No server has shown that it has the file or image, and at least one server gave no clear answer.
+    /// No server is known to have the file or image. At least one server gave no clear answer.
     Unknown,
     Missing,
 }
 
 impl Check {
-    /// The check of a file or an image whose servers gave these answers.
+    /// The result of the answers of all servers of a file or image.
     pub(super) fn of(servers: Vec<(String, Outcome)>) -> Check {
         let is_one = servers.len() == 1;
         let mut status = Status::Missing;

@@ -228,7 +228,7 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
     } else if said.contains(&format!("Job for {unit} canceled.")) {
         "another request to systemd replaced this one".to_owned()
     } else if said.contains(&format!("Job for {unit} timed out.")) {
-        "its job took longer than it may".to_owned()
+        "its job timed out".to_owned()
     } else if said.contains(&format!("Job for {unit} failed")) || said.contains(&format!("{unit} failed")) {
         match result {
             // systemd has started the unit again since the failure, so `result` is not about the failed start.
