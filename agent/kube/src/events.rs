@@ -40,12 +40,12 @@ macro_rules! reasons {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Reason {
             $($reason,)+
-            /// The name of a decision about a Node, such as `InstanceNotFound`.
+            /// The reason of a decision about a Node, such as `InstanceNotFound`.
             OfDecision(&'static str),
         }
 
         impl Reason {
-            /// All reasons except the names of decisions.
+            /// All reasons except those of decisions.
             pub const ALL: &[Reason] = &[$(Reason::$reason),+];
 
             pub fn name(self) -> &'static str {

@@ -33,7 +33,7 @@ impl NodeWatch {
         NodeWatch::selected(api, list_timeout, watcher::Config::default())
     }
 
-    /// Watches only the Node with this name. kubelet's credentials do not allow to watch other Nodes.
+    /// Watches only the Node with this name. kubelet's credentials allow no other Node.
     pub fn of_node(api: Api<NodeObject>, list_timeout: Duration, name: &str) -> NodeWatch {
         let selected = watcher::Config::default().fields(&format!("metadata.name={name}"));
         NodeWatch::selected(api, list_timeout, selected)

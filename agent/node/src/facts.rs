@@ -20,8 +20,8 @@ pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Fac
     Ok(facts)
 }
 
-/// Like [`observe`], but for display only: also asks the cloud for facts that no node needs. Warns of each missing
-/// fact.
+/// Like [`observe`], but for display only: also asks the cloud for the facts that `observe` leaves out. Warns of each
+/// missing fact.
 pub async fn observe_to_show(root: &Path, provider: Option<CloudProvider>) -> Result<Facts> {
     let mut facts = observe(root, provider).await?;
     if let Some(provider) = provider {

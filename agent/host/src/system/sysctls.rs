@@ -122,7 +122,7 @@ fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option
     again.chain(later).rfind(|(_, later)| matches(&later.path, path))
 }
 
-/// All sysctl.d(5) files, in the order in which systemd reads them.
+/// All sysctl.d(5) files, in the order in which they are read.
 fn in_order(root: &Root) -> Result<Vec<Settings>> {
     let mut by_name: BTreeMap<String, String> = BTreeMap::new();
     for folder in FOLDERS {

@@ -155,8 +155,8 @@ impl Users for Machine {
 }
 
 /// Changes users or groups with the shadow programs (`useradd`). These programs lock the files, write new files and
-/// rename them. If another program holds the lock, they wait for 15 seconds. The installation of a package may hold
-/// the lock for longer.
+/// rename them. They wait for 15 seconds if another program holds the lock, for example the installation of a
+/// package.
 fn change(command: &[&str]) -> Result<()> {
     let mut outcome = ask(command)?;
     for _again in 0..LOCKED_AGAIN {

@@ -81,8 +81,8 @@ async fn resources_that_are_no_longer_wanted_are_removed() {
     assert!(position("systemd: stop old.service") < position("systemd: disable old.service"));
     assert_eq!(requests.last().unwrap(), "systemd: daemon-reload");
 
-    // The earlier plan reported that the agent keeps these files and no longer owns them. So this plan does not
-    // report them again.
+    // The earlier plan reported the files that stay. The agent no longer owns these files, so this plan does not
+    // report them.
     let plan = machine.plan(&machine.host(), &wanted);
     assert!(plan.is_empty() && plan.kept.is_empty(), "{plan:#?}");
 }

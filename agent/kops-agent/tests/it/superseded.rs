@@ -169,8 +169,8 @@ fn user_data_for_another_configuration_is_not_superseded() {
     node.run("verify", &[]).with(CONFIGURATION, &["NodeupConfigHash"]);
 }
 
-/// If the store does not answer, a run repairs the last applied state, and still fails because of the store. This
-/// machine has the authority's key, so the run can issue certificates.
+/// If the store does not answer, a run repairs the last applied state, and still reports that the store is
+/// unreachable. This machine has the authority's key, so the run can issue certificates.
 #[test]
 fn without_the_store_what_was_last_applied_is_put_right() {
     let machine = Machine::new(CONTROL_PLANE);

@@ -33,7 +33,7 @@ pub(super) fn server(variable: impl Fn(&str) -> Option<String>) -> Result<String
     })
 }
 
-/// A value from a file that another program may replace. If the next read fails, the last value is used further.
+/// A value from a file that another program may replace. If the next read fails, the last value stays in use.
 #[derive(Debug)]
 struct Reread<T> {
     path: PathBuf,

@@ -79,8 +79,8 @@ pub(super) fn argument(package: &PackageVersion) -> String {
 }
 
 /// The command by which an operator installs packages in the given versions, which may be older than the installed
-/// ones. yum has one verb for newer and one for older versions, and exits with 0 if a verb has nothing to do. So the
-/// command ends with `rpm --query`, which shows the versions.
+/// ones. yum has one verb for newer versions and one for older versions. If a verb has nothing to do, yum exits with
+/// 0. So `rpm --query` shows the versions at the end.
 pub(super) fn command(installer: &str, packages: &str) -> String {
     let name = installer.trim_start_matches("/usr/bin/");
     match is_dnf(installer) {

@@ -20,8 +20,8 @@ const ACQUIRE_TIMEOUT: &str = "10";
 /// Targets that other programs added stay on.
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
-/// Removes the hooks that packages add to `apt-get update`, because hooks change the machine. apt reads the file of
-/// `-c` last, and only a file can empty a list (apt.conf(5)).
+/// Removes the hooks that packages add to `apt-get update`, because hooks change the machine. Only a file can empty a
+/// list, and apt reads the file of `-c` last (apt.conf(5)).
 const WITHOUT_HOOKS: &str = "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n\
                              #clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Post-Invoke-Stats;\n";
 /// Maximum length of the message about one repository, in characters.

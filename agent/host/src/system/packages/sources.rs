@@ -36,8 +36,7 @@ impl Written {
     pub(super) fn revert(&self, root: &Root) -> Result<()> {
         self.before.iter().try_for_each(|(path, before)| match before {
             Some(Before { bytes, metadata }) => {
-                // Without root's rights, the agent could only read a file of its own user, so the owner is already
-                // correct.
+                // Without root's rights, the agent cannot change owners. So its own user also owned the old file.
                 let owner = Uid::effective().is_root().then_some((metadata.uid, metadata.gid));
                 write_file(root, path, metadata.mode, owner, bytes)
             }

@@ -19,8 +19,8 @@ use crate::system::child::{POLL, Runner};
 use crate::system::clock::Clock;
 use crate::system::commands::{Outcome, ask_prepared, not_run, prepare, refused};
 
-/// Timeout of a request to systemd. The default of `systemctl` is 25 s, which is too short: systemd takes longest to
-/// read all unit files again.
+/// Timeout of a request to systemd. It is longer than the default of 25 s, because systemd may need more time to read
+/// all unit files again.
 const ANSWER_TIMEOUT: &str = "180s";
 /// The maximum number of attempts at a request. The connection breaks if systemd re-executes itself, for example
 /// after its upgrade.

@@ -265,7 +265,7 @@ fn table_of_status(status: &Status) -> String {
     text
 }
 
-/// Rounds a time to the largest unit of which the time has at least two.
+/// A rounded time in the largest unit in which its number is at least 2.
 fn rounded(seconds: u64) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
