@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     report.end()
 }
 
-/// Prints measurements, and remembers the worst ratio of a measurement to its limit.
+/// Prints measurements, and remembers the worst ratio to a limit.
 struct Report {
     worst: f64,
 }

@@ -51,7 +51,7 @@ fn heard(verbosity: u8) -> (LevelFilter, bool) {
     }
 }
 
-/// The current step, as fields for the journal.
+/// The current step, as fields of the journal.
 struct Fields {
     resource: ResourceId,
     fields: [(&'static str, String); 3],

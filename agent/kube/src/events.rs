@@ -240,7 +240,7 @@ mod tests {
     async fn what_did_not_get_through_is_said_again_and_what_did_is_not() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        // The first request fails. The second request creates the Event. The third request finds an existing Event.
+        // The first request fails, the second creates the Event, and the third finds an existing Event.
         let server = TestServer::start(move |_| {
             let code = [500, 201, 409][count.fetch_add(1, Ordering::SeqCst).min(2)];
             let kind = if code == 201 { "Event" } else { "Status" };

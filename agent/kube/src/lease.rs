@@ -24,13 +24,13 @@ use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 
 pub const NAMESPACE: &str = "kube-system";
-/// The name of the Lease for which the controllers contend.
+/// Name of the controllers' Lease.
 pub const NAME: &str = "kops-controller-leader";
 
 #[derive(Debug)]
 pub struct Contest {
     pub lease: &'static str,
-    /// The work of the holder, as the end of a message.
+    /// The holder's work, as the end of a message.
     pub doing: &'static str,
 }
 

@@ -350,7 +350,7 @@ mod tests {
         for (registered, heartbeat, launched, expected) in [
             (before, Some(before), Some(launched), true),
             (before, Some(after), Some(launched), false),
-            // The clock of the Node's machine is behind.
+            // The clock of the Node's machine is slow.
             (after, Some(before), Some(launched), false),
             (before, None, Some(launched), false),
             (before, Some("yesterday"), Some(launched), false),

@@ -71,7 +71,7 @@ fn events(
     watcher(api.clone(), selected.clone()).default_backoff().boxed()
 }
 
-/// Keeps a part of each watched Node, by the name of the Node.
+/// A part of each watched Node, by the Node's name.
 pub struct Watched<T> {
     pub nodes: BTreeMap<String, T>,
     /// The Nodes of a list of which some pages are still missing.
@@ -86,7 +86,7 @@ impl<T: PartialEq> Watched<T> {
         Watched { nodes: BTreeMap::new(), listed: BTreeMap::new(), is_complete: false, part }
     }
 
-    /// Applies an event of the watch. Returns whether a part may have changed.
+    /// Applies a watch event. Returns whether a part may have changed.
     pub fn apply(&mut self, event: Event<NodeObject>) -> bool {
         match event {
             Event::Init => self.listed.clear(),

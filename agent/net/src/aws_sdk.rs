@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use own_client::OwnClient;
 
-/// The SDK cannot be set up. The text has the reason and the remedy.
+/// The SDK cannot be set up. The text says why, and what to do.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct SetupError(String);

@@ -15,7 +15,7 @@ pub trait Buckets: Send + Sync {
     /// Whether a URL is in one of the stores. Sends no request.
     fn locates(&self, url: &str) -> bool;
 
-    /// The location of the object at a URL. The location is usable for at least two minutes.
+    /// How to request the object at a URL. The location stays usable for at least two minutes.
     fn locate<'a>(&'a self, url: &'a str) -> Locating<'a>;
 }
 
@@ -80,12 +80,12 @@ impl LocationClient {
         LocationClient::built_by(client_with_policy)
     }
 
-    /// Builds two clients with `build`. The argument of `build` is a redirect policy.
+    /// Builds the two clients with `build`. The argument of `build` is the redirect policy of the client.
     pub fn built_by<E>(build: impl Fn(Policy) -> Result<Client, E>) -> Result<LocationClient, E> {
         Ok(LocationClient { following: build(redirects())?, staying: build(Policy::none())? })
     }
 
-    /// A request to a location, with the extra headers of the location.
+    /// A request for a location, with the extra headers of the location.
     pub fn request(&self, method: Method, at: &Location) -> RequestBuilder {
         let client = if at.has_headers() { &self.staying } else { &self.following };
         client.request(method, at.url.clone()).headers(at.headers.clone())
@@ -95,11 +95,11 @@ impl LocationClient {
 /// Why an object cannot be requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotLocated {
-    /// The cause and the remedy. This text never contains the URL.
+    /// The cause and the remedy. The text does not contain the URL.
     pub reason: String,
     /// Whether the store denies access to this machine. The object may exist.
     pub is_refused: bool,
-    /// Whether a retry may succeed.
+    /// Whether a retry may help.
     pub may_pass: bool,
 }
 

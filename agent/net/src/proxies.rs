@@ -36,7 +36,7 @@ impl Failing for ProxyError {
 /// A proxy, for clients other than reqwest. This type has no `Debug`, because `authorization` contains a password.
 #[derive(Clone)]
 pub struct ProxyServer {
-    /// The URL of the proxy, without the login.
+    /// The proxy's URL, without the login.
     pub url: String,
     /// The value of the `Proxy-Authorization` header. `None` if the URL has no login (RFC 7617).
     pub authorization: Option<HeaderValue>,
@@ -147,7 +147,7 @@ struct Exceptions(Vec<Exception>);
 enum Exception {
     Everything,
     Network(IpNet),
-    /// An address and a port. Without a port, all ports match.
+    /// An address and a port. Without a port, every port matches.
     Address(IpAddr, Option<String>),
     /// All names that end with `suffix`, which begins with a dot. With `and_itself`, the name without the dot also
     /// matches.
@@ -204,7 +204,7 @@ impl Exception {
             Exception::Address(excepted, wanted) => address == Some(*excepted) && is_of(wanted),
             Exception::Below { suffix, and_itself, port } => {
                 let is_below = host.ends_with(suffix.as_str()) || *and_itself && host == &suffix[1..];
-                // An address never matches a suffix of names.
+                // A suffix of names never matches an address.
                 address.is_none() && is_below && is_of(port)
             }
         }
@@ -242,7 +242,7 @@ mod tests {
         proxies.proxy_for(&url.parse().unwrap()).is_none()
     }
 
-    /// The expected results are those of Go's `httpproxy`.
+    /// Go's `httpproxy` gives the expected results.
     #[test]
     fn exceptions_are_read_as_go_reads_them() {
         for (exceptions, direct, proxied) in [

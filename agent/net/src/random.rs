@@ -21,7 +21,7 @@ pub fn bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     Ok(bytes)
 }
 
-/// A unique name of 32 hexadecimal digits.
+/// A unique name: 32 hexadecimal digits.
 pub fn name() -> Result<String, NoRandomness> {
     Ok(hex::encode(bytes::<16>()?))
 }

@@ -89,7 +89,7 @@ impl<P: FnMut() -> Duration> Backoff<P> {
     }
 }
 
-/// All attempts failed.
+/// The failure of all attempts: the last error, the number of attempts, and their duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GaveUp<E> {
     /// The error of the last attempt.
@@ -119,7 +119,7 @@ impl Retries {
         self.run_pausing(what, attempt, deadline, |_| pause()).await
     }
 
-    /// Like `run`, but `pause` determines the pause after each error.
+    /// Like `run`, but `pause` chooses the pause after an error.
     pub async fn run_pausing<T, E, F>(
         &self,
         what: &str,
@@ -162,7 +162,7 @@ fn leaves_time(elapsed: Duration, deadline: Duration) -> bool {
     elapsed < deadline
 }
 
-/// The end of the retries, in words for the log.
+/// When retries end, in words for the log.
 fn until(deadline: Duration) -> String {
     match deadline {
         Duration::MAX => "until it succeeds".to_owned(),

@@ -30,7 +30,7 @@ impl Said {
         Said { code: code.trim().to_owned(), message: message.trim().to_owned() }
     }
 
-    /// Reads the code and the message from a response.
+    /// Reads code and message from a response.
     pub async fn from_answer(answer: Response) -> Said {
         Said::of_body(&http::beginning(answer, LONGEST_ERROR, |_| false).await)
     }

@@ -226,7 +226,7 @@ impl Assets {
     ) -> Result<()> {
         let Group { name, mut derivation, .. } = group;
         derivation.learn_hashes(known.clone(), &HashSource::known(), None, store).await?;
-        // A wrong name of a download is reported by `read_of_derivation` below.
+        // `read_of_derivation` below reports wrong names of downloads.
         for url in derive::asset_urls(&derivation.inputs()).unwrap_or_default() {
             if url.download_url != url.canonical_url {
                 self.canonical.insert(url.download_url, url.canonical_url);

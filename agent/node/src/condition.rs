@@ -44,8 +44,8 @@ const ONCE: Retries = Retries {
     attempt: Duration::from_secs(1),
     pauses: Pauses { first: Duration::ZERO, longest: Duration::ZERO },
 };
-/// How long [`UNIT`] waits for kubelet to register the machine, in seconds. On the first control plane, the API
-/// server starts only after some minutes.
+/// How long [`UNIT`] waits for kubelet to register the machine, in seconds. On a first control plane, the API server
+/// starts only after minutes.
 const TELL_TIMEOUT: &str = "600";
 /// The pause between two tries. It is short because `reset` removes the files that a try needs, and the next try then
 /// ends the unit.

@@ -52,7 +52,7 @@ pub struct Decision {
     pub store: Arc<Store>,
     /// Whether this is the last applied state. It is used if the wanted state is unknown or may not be applied.
     pub is_last_applied: bool,
-    /// The folders of keys and secrets in the state store.
+    /// The store's folders of keys and secrets.
     pub sources: Sources,
     /// The names of the cluster and of the instance group.
     pub names: [String; 2],

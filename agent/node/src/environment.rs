@@ -158,7 +158,7 @@ pub fn line(name: &str, value: &str) -> String {
     format!("{name}=\"{escaped}\"\n")
 }
 
-/// The variables in the text of a file, in the order of the file.
+/// The variables in the text of a file, in the file's order.
 pub fn variables(text: &str) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     let mut rest = text;
@@ -180,7 +180,7 @@ pub fn variables(text: &str) -> Vec<(String, String)> {
     variables
 }
 
-/// Parses a value. Returns the value, and the text after its last line.
+/// Parses a value. Returns the value, and the text after the value's last line.
 fn value(text: &str) -> (String, &str) {
     let mut value = String::new();
     // The length of the value without trailing unquoted spaces.

@@ -69,7 +69,7 @@ pub async fn install(
     let conf = conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map_or(conf, Path::new);
     let is_file = !conf.to_string_lossy().contains("://");
     for file in [program.as_path()].into_iter().chain(is_file.then_some(conf)) {
-        // On a file system without fsync, the machine must still become a node.
+        // A file system without fsync must not keep the machine from becoming a node.
         if let Err(error) = sync(file) {
             log::warn!("cannot sync {} to the disk before {UNIT} is written: {error}", file.display());
         }
@@ -166,7 +166,7 @@ fn unit(command: &str, systemd_version: Option<u32>) -> String {
     )
 }
 
-/// The sandbox settings in the packages' unit, one a line.
+/// The lines of the packaged unit's sandbox.
 fn sandbox() -> String {
     let is_of_sandbox = |line: &&str| SANDBOX.iter().any(|setting| line.starts_with(setting));
     PACKAGED.lines().filter(is_of_sandbox).flat_map(|line| [line, "\n"]).collect()

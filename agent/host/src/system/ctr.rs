@@ -34,7 +34,7 @@ impl Container {
         self.label(labels::UID)
     }
 
-    /// The container's name in the pod manifest.
+    /// The container's name in the pod's manifest.
     pub(crate) fn name(&self) -> &str {
         self.label(labels::CONTAINER)
     }

@@ -88,7 +88,7 @@ mod tests {
         let words = pulling("registry.k8s.io/pause:3.10.1");
         let (flags, reference) = words.split_at(words.len() - 1);
         assert!(flags.ends_with(&["pull", "--hosts-dir", "/etc/containerd/certs.d"]), "{flags:?}");
-        // `ctr` takes no flags after the image reference.
+        // `ctr` takes no flags after the reference.
         assert_eq!(reference, ["registry.k8s.io/pause:3.10.1"]);
     }
 

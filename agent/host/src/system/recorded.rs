@@ -56,7 +56,7 @@ struct State {
     modules: BTreeSet<String>,
     images: BTreeSet<String>,
     units: BTreeMap<String, RecordedUnit>,
-    /// The number of recorded reboots. A recorded reboot counts as done immediately.
+    /// The number of recorded reboots. The recorder treats a requested reboot as done immediately.
     #[serde(skip_serializing_if = "is_zero")]
     reboots: u32,
     /// When running static pods started, by `NAMESPACE/NAME`, in microseconds since 1970.

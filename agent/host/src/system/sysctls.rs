@@ -182,7 +182,7 @@ fn swapped(name: &str) -> String {
     name.chars().map(swap).collect()
 }
 
-/// A value with single spaces. The kernel separates numbers by tabs.
+/// A value with single spaces: the kernel separates numbers by tabs.
 fn plain(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -352,7 +352,7 @@ mod tests {
             ],
             &[("vm/a", "0"), ("vm/b", "0"), ("net/x/c", "0")],
         );
-        // A link to a real kernel parameter, which does not accept the value `none`.
+        // A link to a real kernel parameter, which rejects the value `none`.
         let rounded = machine.0.path().join("proc/sys/vm/rounded");
         std::os::unix::fs::symlink("/proc/self/oom_score_adj", &rounded).unwrap();
         let root = Root::open(machine.0.path()).unwrap();
@@ -406,7 +406,7 @@ mod tests {
         assert!(said[0].contains("no parameter net.bridge.bridge-nf-call-iptables"), "{said:?}");
         assert_eq!(machine.value("vm/a"), "1");
 
-        // A link to a real kernel parameter, which does not accept the value `none`.
+        // A link to a real kernel parameter, which rejects the value `none`.
         for (line, fails) in [("vm.refused = none\n", true), ("-vm.refused = none\n", false)] {
             let machine = Machine::with(&[(OURS, line)], &[("vm/a", "0")]);
             std::os::unix::fs::symlink(

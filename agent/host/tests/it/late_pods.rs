@@ -87,7 +87,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A scene in which the agent cannot pull the scheduler's image. Only kubelet can.
+    /// A scene in which only kubelet can pull the scheduler's image.
     fn new() -> Scene {
         Scene::with(Runtime::default().failing("kube-scheduler"))
     }
@@ -151,7 +151,7 @@ async fn clients_of_the_api_server_start_once_it_answers() {
         it.kubelet_pulls_the_api_server();
         it.until(|| it.has_pulled("kube-controller-manager")).await;
         assert_eq!(it.pods(), WITHOUT_CLIENTS);
-        // The agent cannot pull the scheduler's image, but kubelet can.
+        // Only kubelet can pull the scheduler's image.
         it.api_server.answers.store(true, Ordering::SeqCst);
     });
     assert_eq!(it.pods(), ALL);

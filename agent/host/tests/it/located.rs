@@ -29,7 +29,7 @@ impl Buckets for Store {
     }
 }
 
-/// The tokens in the requests to a server, in the order of the requests.
+/// The token in each request to a server, in the order of the requests.
 type Shown = Arc<Mutex<Vec<Option<HeaderValue>>>>;
 
 /// A server that answers every request with `status`, `location` and `answer`.

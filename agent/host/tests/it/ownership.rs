@@ -401,7 +401,7 @@ async fn a_folder_that_a_user_replaces_by_a_link_is_not_followed() {
     lchown(&link, Some(4711), Some(4711)).unwrap();
     fs::write(machine.path("/etc/config"), "of root").unwrap();
 
-    // The link protects /etc from both a change and a removal of the kubeconfig.
+    // Neither a change nor a removal goes through the link.
     let error = machine.error(&with_kubeconfig()).await;
     assert!(error.contains("a link to /etc that a user other than root"), "{error}");
     let mut without = DesiredState::default();

@@ -99,7 +99,7 @@ async fn equivalent_files_stay_and_nothing_is_restarted() {
     assert_eq!(after, before);
     assert_eq!(requests(&machine), [""; 0]);
 
-    // After the first run, the agent compares with its record to detect changes.
+    // After the first run, the agent detects changes by comparison with the record.
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
     machine.converge(&node("2")).await.unwrap();
     assert_eq!(requests(&machine), ["systemd: daemon-reload", "systemd: restart kubelet.service"]);
@@ -107,7 +107,7 @@ async fn equivalent_files_stay_and_nothing_is_restarted() {
     assert!(machine.read(LIB).starts_with("# nodeup's"), "the equivalent file of nodeup is unchanged");
     assert!(!machine.path(ETC).exists());
     assert!(machine.plan(&machine.host(), &node("2")).is_empty());
-    // The agent reverts every manual change, even a change without effect.
+    // The agent reverts a manual change, even a change without effect.
     for path in [KUBELET_CONFIG, LIB, FLAGS] {
         write(&machine, path, format!("# by hand\n{}", machine.read(path)));
     }
@@ -324,7 +324,7 @@ async fn a_program_is_recognized_by_its_archive_wherever_that_is() {
     fs::remove_dir_all(with_cache.path("/var/cache/nodeup")).unwrap();
     assert!(with_cache.plan(&with_cache.host(), &state).is_empty(), "the origin of the program is recorded");
     assert_eq!(mirror.requests(), [""; 0]);
-    // A damaged archive cannot identify a program.
+    // A damaged archive identifies no program.
     let damaged = machine();
     write(&damaged, &format!("/var/cache/nodeup/sha256:{sha256}_a.tar.gz"), &archive[1..]);
     assert!(!damaged.plan(&damaged.host(), &state).is_empty());

@@ -32,7 +32,7 @@ impl Manager {
 struct Units {
     enabled: BTreeSet<String>,
     running: BTreeSet<String>,
-    /// Requests that fail, for example `start a.service`.
+    /// Refused requests, for example `start a.service`.
     refused: BTreeSet<String>,
     /// The job of the unit (the key) ends only when another unit (the value) runs. If that other unit does not exist,
     /// the job never ends.
@@ -174,7 +174,7 @@ impl Node {
         self.systemd.0.lock()
     }
 
-    /// The requests since the previous call.
+    /// The requests since the last call.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut self.units().asked)
     }

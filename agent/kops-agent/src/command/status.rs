@@ -306,7 +306,7 @@ mod tests {
         assert!(metrics(&status()).contains("\nkops_agent_superseded 0\n"));
     }
 
-    /// After an outage of the state store, the last run has failed and the node is still converged.
+    /// In an outage of the store, the last run failed and the node is still converged.
     #[test]
     fn a_failed_run_a_unit_that_is_down_drift_and_no_run_yet_are_told_apart() {
         let well = Status {

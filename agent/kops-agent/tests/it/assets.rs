@@ -111,7 +111,7 @@ fn a_line_has_the_kind_the_hash_and_the_name() {
     of_nodes.with(CONVERGED, &[]);
     assert!(!of_nodes.stdout.contains("/kube-apiserver"), "{of_nodes:#?}");
 
-    // A shell script can read the list by a `while read` loop.
+    // Shell scripts can read the list with a `while read` loop.
     const READ: &str =
         "while read -r kind of name; do echo \"$kind $(echo -n $of | wc -c) ${name##*/}\"; done";
     let mut list = command(&machine, &["--instance-group", NODES]);
@@ -140,7 +140,7 @@ fn an_unknown_hash_is_told() {
     assert!(given.stdout.contains(&format!("file {hash} {url}\n")), "{given:#?}");
 }
 
-/// Nodes do not check a hash of a signing key.
+/// Nodes check no hash of a signing key.
 #[test]
 fn a_signing_key_needs_no_hash_and_may_have_one() {
     let machine = cluster();

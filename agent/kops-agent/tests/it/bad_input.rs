@@ -259,7 +259,7 @@ fn replace(machine: &Machine, keyset: &Keyset) {
 fn an_expired_authority() {
     let control_plane = Machine::new(CONTROL_PLANE);
     replace(&control_plane, &Keyset::make_valid("kubernetes-ca", 99, 2016..2017).unwrap());
-    // The clock may be wrong now and correct later. So the exit code allows a retry.
+    // The clock may be wrong now and right later, so the exit code allows a retry.
     refused(&control_plane, &[], FAILED, &["kubernetes-ca", "expired", "clock is right"]);
 }
 

@@ -138,7 +138,7 @@ fn the_action_downloads_only_the_program_with_the_pinned_sum() {
     // The program stays in the cache, so the next check needs no network.
     fs::remove_dir_all(&releases).unwrap();
     expect(&of("0.1.0", &sum), 3, "::error file=clusters/wrong.yaml");
-    // If the program in the cache was changed, it is not started.
+    // A changed program in the cache is not started.
     let cached = folder.path().join(".cache/kops-agent").join(&sum);
     fs::write(&cached, "#!/bin/sh\necho forged\n").unwrap();
     expect(&of("0.1.0", &sum), 2, "cannot download");

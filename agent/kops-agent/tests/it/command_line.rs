@@ -237,7 +237,7 @@ fn a_panic_tells_its_place() {
     let output = agent.arg(program).arg("controller").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success(), "{said}");
-    // The released program has no function names, so the backtrace has only addresses.
+    // The released program has no names of functions, so the backtrace has only addresses.
     let functions = ["backtrace (the program is loaded at 0x", "0:     0x"];
     let message = ["error: kops-agent ", " panicked at ", ".rs:", "in the thread main", "please report it"];
     for part in message.into_iter().chain(functions) {

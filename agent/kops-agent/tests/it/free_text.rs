@@ -240,8 +240,8 @@ fn your_own_texts_are_shown_on_request_and_no_secret_of_the_store() {
         assert_eq!(ended.stdout.contains(&before[0]), has_before, "{verb}: {}", ended.stdout);
         assert!(!ended.stdout.contains(&STANDARD.encode(format!("robot:{}", after[11]))), "{verb}");
         for keyset in keysets() {
-            // The middle line of a private key is in no certificate. The first lines have the modulus, which
-            // certificates also have.
+            // The middle line of a private key is in no certificate. The first lines contain the modulus, which
+            // certificates contain too.
             let lines: Vec<&str> = keyset.private_key.lines().collect();
             assert!(
                 !ended.stdout.contains(lines[lines.len() / 2]),

@@ -126,7 +126,7 @@ fn settings_of_gossip_give_no_warning_where_kops_uses_them() {
             assert!(!checked.stdout.to_lowercase().contains("gossip"), "{version}: {checked:#?}");
         }
     }
-    // kOps 1.37 does not support gossip.
+    // kOps 1.37 has no gossip.
     set_version(&machine, Some("1.37.0"));
     for field in ["spec.gossipConfig", "spec.dnsControllerGossipConfig"] {
         let warning = format!("{field}: has no effect with kOps 1.37 and newer, which have no gossip DNS");

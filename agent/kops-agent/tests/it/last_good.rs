@@ -266,7 +266,7 @@ fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
         );
         assert!(read(&node, KUBELET).contains("maxPods: 99") && !kubelet_runs(&node), "{ended:#?}");
     }
-    // Without the saved state of the interrupted run, the change cannot be completed.
+    // Without the saved state of the interrupted run, the change cannot be continued.
     fs::remove_file(node.root().join(BEGUN)).unwrap();
     gone(&node, "converge", &[]).with(FAILED, &["cannot be reached", "it stays unfinished"]);
     assert!(read(&node, KUBELET).contains("maxPods: 99") && !kubelet_runs(&node));

@@ -82,7 +82,7 @@ fn a_feature_gate_of_another_release_is_refused_on_older_releases_too() {
     let machine = of_kubernetes("1.30.4", "1.4.1");
     edit_group(&machine, NODES, "kubelet: {featureGates: {AppArmorFields: 'false', NodeSwap: 'true'}}");
     assert_nothing_found(&machine, NODES);
-    // The unknown gate makes kube-proxy's pod exit, but the node works. So the finding is a warning.
+    // With an unknown gate, kube-proxy's pod exits, but the node works, so the finding is a warning.
     let proxy = "  kubeProxy:\n    featureGates: {NoSuchGate: 'true'}\n";
     machine.cluster.edit("cluster-completed.spec", "  kubeProxy:\n", proxy).unwrap();
     assert_found(&machine, NODES, 0, "KubeProxy.featureGates.NoSuchGate: is no feature gate of");
@@ -278,7 +278,7 @@ fn values_with_which_a_component_does_not_start_are_refused() {
         "APIServerConfig.KubeAPIServer.insecurePort: becomes a flag that kube-apiserver {release} does"
     );
     assert_found(&machine, CONTROL_PLANE, 0, &problem);
-    // The image is the user's own build of kube-scheduler and may accept the value. So the finding is a warning.
+    // The user's own build of kube-scheduler may accept the value, so the finding is only a warning.
     let machine = with("kubeScheduler", "logFormat: xml");
     let (old, new) = ("kube-scheduler:v1.34.2", "kube-scheduler:mine");
     machine.cluster.edit("cluster-completed.spec", old, new).unwrap();

@@ -86,7 +86,7 @@ fn a_node_that_is_ready_renews_what_is_due_with_the_certificate_that_it_has() {
     }
 }
 
-/// The flags of `verify` in the packaged unit of the timer.
+/// The flags of `verify` in the unit of the packages' timer.
 fn flags_of_timer() -> Vec<String> {
     let unit = include_str!("../../../../units/kops-agent-verify.service");
     let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();

@@ -21,7 +21,7 @@ const KUBELET: &str = "  kubelet:
 ";
 const SLICE: &str = "kube.slice/kube-reserved.slice";
 
-/// Runs the command in the drop-in as systemd does: `$$` becomes `$`.
+/// Runs the command of the drop-in as systemd does: systemd replaces `$$` by `$`.
 fn run(drop_in: &str, cgroups: &Path) {
     let line = drop_in.lines().find_map(|line| line.strip_prefix("ExecStartPre=-/bin/sh -c \"")).unwrap();
     let script = line.strip_suffix('"').unwrap().replace("$$", "$");

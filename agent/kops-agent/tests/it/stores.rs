@@ -120,7 +120,7 @@ fn what_is_missing_to_reach_it_is_said() {
     assert_eq!(node.files(), [""; 0]);
 }
 
-/// The verification of many certificates would take seconds.
+/// The node would need seconds to verify a large number of certificates.
 #[test]
 fn a_server_of_s3_that_shows_many_certificates_is_refused() {
     let node = Machine::new(NODES);
@@ -347,7 +347,7 @@ fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
         assert!(node.files().contains(&file.to_owned()), "{:?}", node.files());
     }
 
-    // Without the copied nodeupconfig.yaml, the run needs the cluster spec, which is missing.
+    // Without the copied nodeupconfig.yaml, the run fails because the cluster spec is missing.
     fs::remove_file(file).unwrap();
     Ended::from_command(&mut node.agent_with_store("plan", &base))
         .with(3, &["cluster-completed.spec does not exist"]);

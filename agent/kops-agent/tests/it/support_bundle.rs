@@ -422,7 +422,7 @@ fn without_root_it_is_refused() {
     let program = folder.path().join("kops-agent");
     copy_agent(&program);
     let out = folder.path().join("bundle.tar.zst");
-    // `/..` is the same folder as `/`.
+    // `/..` is `/`.
     for root in ["/", "/.."] {
         let mut call = Command::new(&program);
         call.args(["support-bundle", "--root", root, "--out"]).arg(&out).current_dir("/");

@@ -121,7 +121,7 @@ fn a_first_run_that_fails_is_in_the_metrics() {
     let script = BootScript::new();
     let node = &script.node;
     node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
-    // Neither `plan` nor a dry run installs timers.
+    // `plan` and a dry run install no timers.
     script.decides("plan").with(1, &["access denied"]);
     assert_eq!(script.has_timers(), [false; 4]);
 

@@ -346,7 +346,7 @@ fn a_service_that_fails_with_the_program_brings_the_previous_one_back() {
     // Another version of the agent may write its own units differently. So this change does not prevent the upgrade.
     let own = r#"{"resource": "unit kops-agent-verify.timer", "action": "change"}"#;
     let program = script("0.9.0", &format!(r#"echo '{{"plan": {{"steps": [{own}]}}}}'; exit 4"#));
-    // With the new program in place, this unit does not start.
+    // The unit does not start while the new program is in place.
     state["refusals"] = json!([{"unit": CONTROLLER, "path": "/opt/kops/bin/nodeup", "text": "0.9.0 (test)"}]);
     fs::write(scene.machine.root().join(STATE), state.to_string()).unwrap();
     let url = scene.mirror.put("/new", &program);

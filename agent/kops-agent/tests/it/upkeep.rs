@@ -166,7 +166,7 @@ fn the_status_is_one_screen_json_or_metrics() {
     assert_eq!(fs::read_to_string(folder.join("kops-agent.prom")).unwrap(), metrics);
     on_root(&control_plane, &["status", "--write", file]).with(2, &["give --output prometheus as well"]);
 
-    // `status` shows a failed run until the next successful run.
+    // `status` shows a failed run until a run succeeds.
     control_plane.cluster.s3.forbid("demo.example.com/instancegroup/control-plane-eu-west-1a");
     control_plane.run("converge", &[]).with(1, &[]);
     let failed = on_root(&control_plane, &["status"]);

@@ -69,7 +69,7 @@ pub struct Plugin {
 
 /// The output of a login program.
 pub struct Credential {
-    /// The value of the `Authorization` header.
+    /// The value of a request's `Authorization` header.
     pub token: Option<HeaderValue>,
     /// The client certificate chain and its key (PEM).
     pub identity: Option<(String, String)>,

@@ -74,7 +74,7 @@ impl TokenFile {
         .map(TokenFile)
     }
 
-    /// The current token, as the value of the `Authorization` header.
+    /// The current token, for a request's `Authorization` header.
     pub(super) fn bearer(&self) -> HeaderValue {
         self.0.get(Instant::now())
     }

@@ -37,7 +37,7 @@ pub struct Remaining {
 }
 
 impl OwnNode {
-    /// Reads the name of the Node from kubelet's kubeconfig.
+    /// Reads the Node's name from a kubelet's kubeconfig.
     pub fn new(kubeconfig: &Path) -> Result<OwnNode, Untold> {
         let name = own_name(kubeconfig)?;
         let client = client_asking_once(kubeconfig);

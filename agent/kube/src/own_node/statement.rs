@@ -39,7 +39,7 @@ pub enum Untold {
     NotRegistered(String),
     /// The API server does not answer, is overloaded, or reports a server error.
     Unanswered(String),
-    /// The API server rejected the request, or the kubeconfig is wrong.
+    /// The API server rejects the request, or the kubeconfig is wrong.
     Refused(String),
 }
 
@@ -49,7 +49,7 @@ impl Untold {
         matches!(self, Untold::NoKubeconfig(_) | Untold::NotRegistered(_))
     }
 
-    /// Whether a retry may succeed.
+    /// Whether a later try may succeed.
     pub fn may_pass(&self) -> bool {
         matches!(self, Untold::NotRegistered(_) | Untold::Unanswered(_))
     }

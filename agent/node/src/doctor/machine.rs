@@ -23,7 +23,7 @@ use super::node::Wanted;
 use crate::machine::open;
 use crate::options::NodeOptions;
 
-/// The folder for downloads.
+/// The folder of downloads.
 const CACHE: &str = "/var/cache/nodeup";
 /// The folders whose content grows while a node runs: data of pods, images, and logs.
 const GROWING: [&str; 3] = ["/var/lib/kubelet", "/var/lib/containerd", "/var/log"];
@@ -63,7 +63,7 @@ pub(super) async fn examine(options: &NodeOptions, wanted: &Wanted) -> Seeing {
     seeing.await.unwrap_or_else(|why| unseen(&why, wanted))
 }
 
-/// The block devices for the desired volumes.
+/// The block devices of the desired volumes.
 pub(super) async fn volumes(options: &NodeOptions, wanted: &Wanted) -> Seen<Volumes> {
     let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone().unwrap_or_default());
     run_in_thread(CHECK_TIMEOUT, move || volumes::volumes(&root, &desired)).await.and_then(|volumes| volumes)
@@ -131,7 +131,7 @@ pub(super) async fn is_clock_synchronized(is_this_machine: bool, within: Duratio
     }
 }
 
-/// Whether systemd is the init system of the machine (sd_booted(3)).
+/// Whether the machine was booted with systemd (sd_booted(3)).
 fn runs_systemd(root: &Path) -> Seen<bool> {
     match std::fs::symlink_metadata(root.join("run/systemd/system")) {
         Ok(found) => Ok(found.is_dir()),

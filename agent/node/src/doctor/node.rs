@@ -28,7 +28,7 @@ use crate::{decide, machine, spec};
 /// Folders that every node writes to. The folder of programs is missing here, because it depends on the distribution.
 const FOLDERS: [&str; 6] =
     ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/kops-agent", "/var/log", "/etc/kubernetes", "/tmp"];
-/// File systems in memory, which need no disk space.
+/// File systems in memory, where a node needs no disk space.
 const PASSING: [&str; 4] = ["/run", "/dev", "/proc", "/sys"];
 /// The folder of files with kernel parameters.
 const SYSCTLS: &str = "/etc/sysctl.d/";
@@ -103,7 +103,7 @@ pub(super) async fn wanted(
                 Ok(Err(error)) if !reads_store && !bootstrap_client::is_already_registered(&error) => {
                     Outcome::Fails(error_text(&error))
                 }
-                // If the store cannot be read, the finding about the store has the reason.
+                // If the store cannot be read, the finding about the store reports why.
                 Ok(Err(error)) => Outcome::Unknown(error_text(&error)),
                 Err(why) => Outcome::Unknown(why.into()),
             }

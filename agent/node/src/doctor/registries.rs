@@ -26,10 +26,10 @@ const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 /// Maximum size of a response with a token, in bytes.
 const LONGEST_TOKEN: usize = 64 << 10;
 
-/// How the nodes of a group reach registries: through containerd's mirrors.
+/// How the nodes of a group reach registries: by containerd's mirrors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Registries {
-    /// The addresses of mirrors by the host of the registry. `*` is for all registries without an entry.
+    /// The addresses of mirrors by the host of the registry. `*` stands for all registries without an entry.
     mirrors: BTreeMap<String, Vec<String>>,
     /// Whether the mirrors are in containerd's configuration. If not, each registry has its own file of mirrors,
     /// where containerd reads addresses by other rules.
@@ -44,8 +44,7 @@ struct Token {
 }
 
 impl Registries {
-    /// The registries of a node. If the user replaces containerd's configuration or installs containerd, kOps writes
-    /// no mirrors.
+    /// The registries of a node. kOps writes no mirrors if the user replaces containerd's configuration, or installs containerd.
     pub fn of_node(node: &NodeConfig) -> Registries {
         let config = node.containerd();
         if config.config_override.is_some() || config.skip_install {
@@ -217,7 +216,7 @@ async fn authorization(
     Ok(None)
 }
 
-/// Requests a token for the image, with the login or anonymously. An error text describes what the login server did.
+/// Requests a token for the image, with the login or anonymously. An error says what the login server does.
 async fn token(
     client: &LocationClient,
     parameters: &str,
@@ -303,8 +302,8 @@ impl Reference<'_> {
         Reference { registry, repository, version: digest.unwrap_or(tag) }
     }
 
-    /// The URL of the manifest at a server. `url` is the URL of the server's API. As in containerd's requests, the
-    /// parameter `ns` tells a mirror the registry of the image.
+    /// The URL of the manifest at a server. `url` is the URL of the server's API. The parameter `ns` names the image's registry to a
+    /// mirror, as in containerd's requests.
     fn manifest_at(&self, mut url: Url) -> Url {
         let base = url.path().trim_end_matches('/');
         url.set_path(&format!("{base}/{}/manifests/{}", self.repository, self.version));

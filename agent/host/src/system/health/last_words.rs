@@ -46,7 +46,7 @@ impl Entry {
 pub(super) fn of_unit(unit: &str) -> Vec<String> {
     let (of_processes, of_systemd) = (format!("_SYSTEMD_UNIT={unit}"), format!("UNIT={unit}"));
     let entries = [&*of_processes, "+", "_PID=1", &of_systemd];
-    // Without `--all`, the JSON output has null instead of a long message.
+    // Without `--all`, JSON has null in the place of a long message.
     let how = ["--all", "--lines", LAST_ENTRIES, "--output=json", "--no-pager", "--quiet"];
     let command = [&["journalctl"][..], &entries, &how].concat();
     ask(&command).map_or(vec![], |outcome| lines_with_reasons(&of_failed_start(&outcome.stdout)))

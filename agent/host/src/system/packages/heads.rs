@@ -97,8 +97,8 @@ impl From<Answers> for Repositories {
     }
 }
 
-/// Parses apt's output. Each release file and index has a line with `Get`, `Hit`, `Ign` or `Err`. The error messages
-/// are at the end of the output.
+/// Parses apt's output. Each release file and index has a line with `Get`, `Hit`, `Ign` or `Err`. The errors come at
+/// the end.
 fn read(outcome: &Outcome) -> Seen<Answers> {
     let mut of_repositories: BTreeMap<String, Answer> = BTreeMap::new();
     for line in outcome.stdout.lines() {
@@ -110,7 +110,7 @@ fn read(outcome: &Outcome) -> Seen<Answers> {
             "Err" => Answer::Failed,
             _ => continue,
         };
-        // In the line of an index, the component follows the suite: `bookworm/main amd64 Packages`.
+        // The line of an index has the component after the suite: `bookworm/main amd64 Packages`.
         let [url, suite, ..] = words[..] else { continue };
         if words.iter().any(|word| matches!(*word, "InRelease" | "Release" | "Packages")) {
             let suite = suite.split_once('/').map_or(suite, |(suite, _)| suite);

@@ -17,7 +17,7 @@ use crate::system::packages::{PackageManager, PackageVersion, find_source, of_dp
 #[serde(default)]
 pub(super) struct Packaged {
     content: Option<PathBuf>,
-    /// The path of the installed file on the real machine.
+    /// Where the package installs the file on the real machine.
     path: PathBuf,
 }
 

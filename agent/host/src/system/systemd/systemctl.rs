@@ -28,7 +28,7 @@ const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Timeout for a job to enter systemd's queue. After it, the next job is requested anyway.
 const QUEUED_WITHIN: Duration = Duration::from_secs(5);
-/// Parts of the error messages that `systemctl` prints about a broken connection.
+/// Parts of the messages of `systemctl` about a broken connection.
 const LOST: [&str; 8] = [
     "connection terminated",
     "Connection reset by peer",
@@ -103,7 +103,7 @@ impl Systemd for Systemctl {
 
     fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         let name = format!("--unit={unit}");
-        // A core dump of the program could contain a key.
+        // A core dump of the program may contain a key.
         let how =
             ["systemd-run", "--quiet", "--collect", "--no-block", "--property=LimitCORE=0", &name, "--"];
         run(&[&how, command].concat()).map(drop).or_else(|refused| {
@@ -334,7 +334,7 @@ mod tests {
         };
         assert_eq!(started("0", ""), None, "it has no process");
         assert_eq!(started("900000000", ""), Some(NOW - 100));
-        // The machine booted with a clock that was years behind.
+        // At boot, the clock was years behind.
         assert_eq!(started("900000000", "Thu 1970-01-01 00:15:00 UTC"), Some(NOW - 100));
         // When the unit started, the clock was 50 s ahead. So the dates of all files from that time are 50 s ahead,
         // too.

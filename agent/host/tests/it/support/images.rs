@@ -47,7 +47,7 @@ impl Runtime {
         self.asked.lock().iter().any(|asked| asked == request)
     }
 
-    /// The requests since the previous call.
+    /// The requests since the last call.
     pub(crate) fn take_asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }

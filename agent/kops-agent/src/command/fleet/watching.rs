@@ -59,7 +59,7 @@ struct Printed {
     rows: BTreeMap<String, Row>,
 }
 
-/// The JSON line about a deleted node.
+/// The JSON line for a deleted node.
 #[derive(Serialize)]
 struct Gone<'a> {
     name: &'a str,

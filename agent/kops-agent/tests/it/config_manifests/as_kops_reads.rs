@@ -43,7 +43,7 @@ fn numbers_and_booleans_are_no_strings_for_kops() {
             [("c.yaml", &*CLUSTER.replace("1.34.2", cluster)), ("g.yaml", &*format!("{GROUP}{group}"))];
         expect(&check_files(&files), WRONG, &[&format!("error: {told}{IN_QUOTES}"), "1 errors, "]);
     }
-    // A float without a fraction counts as a whole number, and a quantity may be in quotes.
+    // A float without a fraction is accepted as a whole number, and a quantity may be in quotes.
     let group = format!("{GROUP}  minSize: 1.0\n  kubelet: {{kubeReserved: {{cpu: '1'}}}}\n");
     expect(&check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group)]), 0, &["0 errors, 0 warnings"]);
 }

@@ -47,7 +47,7 @@ impl ApiServer {
         ApiServer { url, asked }
     }
 
-    /// The requests since the previous call.
+    /// The requests since the last call.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.try_iter().collect()
     }
@@ -103,7 +103,7 @@ fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>, nodes: &Mutex<Vec<V
     let _ = told.send(Asked { path, authorization });
     let mut head = String::from("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n");
     if is_watch {
-        // The watch stays open without an event.
+        // The watch stays open and has no event.
         let _ = stream.write_all((head + "\r\n").as_bytes());
         return thread::park();
     }

@@ -102,7 +102,7 @@ impl Worker {
         fs::read_to_string(self.machine.root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The certificate, the key and the trusted authorities in a kubeconfig.
+    /// Certificate, key and trusted authorities of a kubeconfig.
     pub fn kubeconfig(&self, path: &str) -> [String; 3] {
         let kubeconfig: serde_yaml::Value = serde_yaml::from_str(&self.read(path)).unwrap();
         let user = &kubeconfig["users"][0]["user"];

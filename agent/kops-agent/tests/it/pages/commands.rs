@@ -108,7 +108,7 @@ impl Call {
 
     /// Whether this call needs only a node and its state store, and neither a cloud nor an API server.
     pub fn runs_on_a_node(&self) -> bool {
-        // No configuration of the example node has the hash of `--follow=HASH`.
+        // The example node has no configuration with the hash of `--follow=HASH`.
         if self.arguments.iter().any(|argument| argument.starts_with("--follow=")) {
             return false;
         }
@@ -190,7 +190,7 @@ impl Call {
     }
 }
 
-/// A value for a flag whose value may be in capitals on a page.
+/// A value for a flag whose value a page may write in capitals.
 fn some_value(flag: &str) -> Option<String> {
     let value = match flag {
         "--conf" | "--facts" | "--asset-hashes" | "--kubeconfig" | "--admin-kubeconfig" => "/nonexistent",
@@ -201,7 +201,7 @@ fn some_value(flag: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// An example in place of a placeholder in capitals.
+/// An example for a placeholder in capitals.
 fn placeholder(word: &str) -> Option<&'static str> {
     Some(match word {
         "PATH" => "/etc/containerd/config.toml",

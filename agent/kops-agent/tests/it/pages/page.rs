@@ -20,7 +20,7 @@ pub struct Page {
     /// Code blocks of the page. Each indented line counts as a block. This does no harm, because only lines that
     /// begin with a program are checked.
     pub blocks: Vec<Block>,
-    /// Targets of links and pictures on the page.
+    /// Targets of the page's links and pictures.
     pub links: Vec<String>,
     pub anchors: Vec<String>,
     /// The first cell of each table row on the page.

@@ -22,7 +22,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(checkout().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The lines of a file. Each line is split at spaces.
+/// The lines of a file, each split at spaces.
 fn lines(path: &str) -> Vec<Vec<String>> {
     read(path).lines().map(|line| line.split(' ').map(str::to_owned).collect()).collect()
 }

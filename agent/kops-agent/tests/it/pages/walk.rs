@@ -69,7 +69,7 @@ pub fn untyped(page: &Page) -> Vec<&str> {
     page.blocks.iter().filter(is_untyped).map(|block| block.text.as_str()).collect()
 }
 
-/// A folder in which the shell blocks of a page run.
+/// A folder in which a page's blocks of shell run.
 struct Walk {
     page: Page,
     folder: TempDir,
@@ -435,7 +435,7 @@ fn monitoring_md_works_as_printed() {
     walk.run_the_rest();
 }
 
-/// Step 2 makes control-plane mode a service, and gives the name of kops-controller to the pod of the API server.
+/// Step 2 makes control-plane mode a service, and gives the pod of the API server the name of kops-controller.
 #[test]
 fn take_over_md_works_as_printed() {
     let node = converged();

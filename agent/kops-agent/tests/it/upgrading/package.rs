@@ -155,7 +155,7 @@ fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
     is_as_before();
     assert_eq!((scene.replaced("0.9.0"), scene.replaced(BEFORE)), (1, 1));
 
-    // With the new program in place, this unit does not start.
+    // The unit does not start while the new program is in place.
     scene.package(Some(BEFORE), &[(BEFORE, &old), ("0.9.0", &new)]);
     scene.run_before(CONTROLLER);
     let refusal = json!({"unit": CONTROLLER, "path": "/opt/kops/bin/nodeup", "text": "0.9.0 (test)"});

@@ -141,7 +141,7 @@ fn host(server: &TestServer) -> &str {
     server.url.strip_prefix("http://").unwrap()
 }
 
-/// The outcome for an image that has only one server.
+/// The outcome at the only server of an image.
 async fn outcome(registries: &Registries, logins: &Logins, image: &str) -> Outcome {
     let client = LocationClient::new().unwrap();
     let mut servers = registries.servers_of_image(&client, logins, image).await;
