@@ -28,7 +28,7 @@ impl Host {
         self.remove_from_overrides(name, true)
     }
 
-    /// Removes a unit's file from the folder of administrators' units. systemd then reads the unit's file in another
+    /// Removes a unit's file from the folder of administrators' units, so that systemd reads the unit's file in another
     /// folder.
     pub(crate) fn remove_from_overrides(&self, name: &str, enabled: bool) -> Result<()> {
         let path = format!("{OVERRIDES}/{name}");

@@ -139,7 +139,7 @@ fn add_manifests(inputs: &mut Inputs, cluster_folder: &Path) {
     }
 }
 
-/// The conformance corpus `shared/conformance`. It is in the folder of this crate, or in a folder above it.
+/// The conformance corpus: `shared/conformance` in the folder of this crate or in a folder above it.
 fn corpus() -> Option<PathBuf> {
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     folders.map(|folder| folder.join("shared/conformance")).find(|folder| folder.join("cases").is_dir())

@@ -68,7 +68,7 @@ fn keep_others_from_writing() {
     umask(given | by_others);
 }
 
-/// Control-plane mode uses one thread per core. Every other command uses one thread.
+/// Control-plane mode uses one thread per core, every other command uses one thread.
 fn runtime(command: &Command) -> std::io::Result<Runtime> {
     match command {
         Command::Controller(_) => Builder::new_multi_thread().enable_all().build(),

@@ -101,7 +101,7 @@ pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
             writeln!(text, "{}", line.resource)?;
             resource = Some(&line.resource);
         }
-        // A line without an origin is a default, because no fact and no field of a file changes it.
+        // A line without an origin is a default: no field of a file and no fact changes it.
         writeln!(text, "    {}{}", line.text, if line.origins.is_empty() { "    (default)" } else { "" })?;
         if line.entries.is_empty() {
             line.origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?;
@@ -190,7 +190,7 @@ pub fn takes_colour(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     variable("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb(variable("TERM").as_deref())
 }
 
-/// Whether a terminal with this name (`TERM`) can show only plain text.
+/// Whether a terminal of this name (`TERM`) supports only plain text.
 pub fn is_dumb(terminal: Option<&OsStr>) -> bool {
     terminal.is_some_and(|name| name == "dumb")
 }

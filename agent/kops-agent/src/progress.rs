@@ -151,7 +151,7 @@ impl fmt::Display for Downloading<'_> {
     }
 }
 
-/// The file name in a URL. It is shown alone, because the rest of the URL may contain credentials.
+/// The file name in a URL. The rest of the URL may contain credentials.
 fn file_name(url: &str) -> &str {
     let path = url.split(['?', '#']).next().unwrap_or(url);
     path.rsplit('/').next().unwrap_or(path)

@@ -36,7 +36,7 @@ use crate::redaction::error_text;
 pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
 /// How long the report may delay the end of a run.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The transient unit that reports to the cluster after the run has ended.
+/// The transient unit that reports to the cluster, so that the run need not wait.
 const UNIT: &str = "kops-agent-fleet-tell.service";
 /// Requests to the metadata service are not retried, because a report without its data is still useful.
 const ONCE: Retries = Retries {
@@ -51,7 +51,7 @@ const TELL_TIMEOUT: &str = "600";
 /// ends the unit.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How this machine differs from its state at the end of a run.
+/// The state of this machine at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
     /// The machine is as the run left it. The run may have failed.

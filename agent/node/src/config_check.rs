@@ -114,7 +114,7 @@ fn add_warnings(
     Ok(())
 }
 
-/// Adds a configuration error and its warnings to the findings. Returns any other error.
+/// Adds a configuration error and its warnings to the findings. Fails on any other error.
 fn add_error(error: anyhow::Error, findings: &mut Findings) -> Result<()> {
     let problems = error.chain().find_map(|cause| cause.downcast_ref::<Problems>()).cloned();
     match problems.filter(|_| exit::code_of(&error) == exit::CONFIGURATION) {
@@ -133,7 +133,7 @@ fn of_problem(problem: &Problem) -> Finding {
     Finding { field: problem.field.clone(), problem: problem.problem.clone(), ..Finding::default() }
 }
 
-/// Converts a configuration error into findings. Returns any other error.
+/// Converts a configuration error into findings. Fails on any other error.
 fn errors_of(error: Option<anyhow::Error>) -> Result<Vec<Finding>> {
     let Some(error) = error else { return Ok(Vec::new()) };
     if exit::code_of(&error) != exit::CONFIGURATION {

@@ -75,7 +75,7 @@ pub struct Findings {
     pub errors: Vec<Finding>,
     /// Problems that do not prevent the decision of the node.
     pub warnings: Vec<Finding>,
-    /// Parts of the manifests that could not be checked.
+    /// Parts of the manifests that are not checked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_checked: Vec<Finding>,
     /// Set only if some errors or warnings are not listed.

@@ -191,8 +191,8 @@ impl Machine {
             seen.removals.push(Removal { program, chains, script, asks_for_sets });
         }
         for (names, family) in LEGACY {
-            // `/proc/thread-self/net` shows the network namespace of this thread. Programs that the thread starts
-            // have the same namespace.
+            // `/proc/thread-self/net` shows the network namespace of this thread. The programs that the thread starts
+            // share that namespace.
             let tables = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
             let failed =
                 seen.unknown.iter().any(|problem| problem.contains(&format!("{family}-legacy-save")));

@@ -34,7 +34,7 @@ use kops_agent_pki::PemPair;
 use packages::Packaged;
 
 pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";
-/// The file with the state that the machine would have after all recorded requests.
+/// File of the state that the machine would have after all recorded requests.
 pub(crate) const STATE: &str = "/var/lib/kops-agent/recorded/state.json";
 
 pub(crate) struct Recorder {

@@ -25,7 +25,7 @@ pub trait Remote: Send + Sync {
     async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure>;
 }
 
-/// Fails every request to other machines.
+/// Refuses every request to other machines.
 pub(crate) struct NoRemote;
 
 fn no_connection() -> Failure {

@@ -122,7 +122,7 @@ mod tests {
         (folder, path)
     }
 
-    /// A copy of a dynamically linked program of this machine, with every `old` replaced by `new`.
+    /// A dynamically linked program of this machine, with `old` replaced by `new` everywhere.
     fn altered(old: &str, new: &str) -> (tempfile::TempDir, PathBuf) {
         assert_eq!(old.len(), new.len());
         let mut bytes = fs::read("/bin/true").unwrap();

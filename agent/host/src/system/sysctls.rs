@@ -13,8 +13,7 @@ use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::stamps::Stamp;
 
-/// The folders of sysctl.d(5). If several folders have a file of the same name, only the file in the first folder
-/// counts.
+/// The folders of sysctl.d(5). If several folders have a file of the same name, the first folder wins.
 const FOLDERS: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
 /// sysctl(8) reads this file last. On Debian, systemd reads it too, through a link in `/etc/sysctl.d`.

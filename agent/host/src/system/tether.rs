@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_killed_at_the_deadline_with_its_children() {
         let (tether, _leash) = Tether::new(Duration::from_millis(200));
-        // The program does not read its input, and the input is larger than the buffer of a pipe.
+        // The program reads nothing, and the input is larger than a pipe's buffer.
         let mut endless = std::io::repeat(0);
         let error = tether.feed(&["sh", "-c", "sleep 600 & sleep 600; true"], &mut endless).unwrap_err();
         assert!(error.to_string().contains("has not ended within 0 s"), "{error}");

@@ -17,7 +17,7 @@ pub trait Users: Send + Sync {
 
     fn group_of_id(&self, gid: u32) -> Result<Option<String>>;
 
-    /// Creates or changes a user. Also creates a missing group of the same name.
+    /// Creates or changes a user. A missing group of the same name is created, too.
     fn set_user(&self, user: &User) -> Result<()>;
 
     fn set_group(&self, group: &Group) -> Result<()>;
@@ -111,8 +111,7 @@ impl Users for Machine {
         let mut command = vec![];
         if self.in_passwd(&user.name)?.is_some() {
             command.push("usermod");
-            // useradd creates the user first and then the group. After an interrupted useradd, the group may be
-            // missing.
+            // useradd creates the user before the group. After an interrupted useradd, the group may be missing.
             if self.group(&user.name)?.is_none() {
                 let is_free = self.group_of_id(user.uid)?.is_none();
                 let gid: &[&str] = if is_free { &["--gid", &uid] } else { &["--system"] };

@@ -255,7 +255,7 @@ async fn the_next_run_repeats_a_failed_command() {
     assert!(machine.plan(&host(), &desired).is_empty());
 }
 
-/// A kernel whose parameters differ from the files until the agent sets them again.
+/// A kernel whose parameters differ from the files until they are set again.
 struct Altered(AtomicUsize);
 
 impl Commands for Altered {

@@ -56,7 +56,7 @@ async fn many_small_files_share_a_few_connections() {
     });
     machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 30);
-    // The client requests the sizes of at most 16 downloads at a time, so it opens at most 16 connections. All later
+    // The client requests the sizes of at most 16 downloads at a time, so it opens at most 16 connections. Later
     // requests reuse these connections.
     assert!(mirror.connections() <= 16, "{} connections for 60 requests", mirror.connections());
 }

@@ -196,8 +196,7 @@ async fn a_first_run_whose_program_does_not_start_changes_nothing() {
     assert!(packages.installed.lock().is_empty());
     assert_eq!(machine.tree(), [""; 0]);
 
-    // A package may provide the missing library. So the run installs the packages first, and then tries the program
-    // again.
+    // A package may provide the missing library. So packages are installed first, and then the program is tried again.
     let without =
         state(desired.iter().map(|(_, resource)| resource.clone()).filter(
             |resource| !matches!(resource, Resource::Package(package) if package.name == "libseccomp2"),

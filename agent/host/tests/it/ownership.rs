@@ -308,7 +308,7 @@ async fn an_unreadable_record_does_not_turn_a_node_into_a_new_machine() {
     assert!(error.contains("record.json cannot be read"), "{error}");
     let mut interrupted = node.clone();
     interrupted.add(File::text("/etc/rules", "new"));
-    // The timeout drops the run at its first wait. The first wait is between two stages.
+    // The timeout drops the run at its first wait, which is between two stages.
     assert!(tokio::time::timeout(std::time::Duration::ZERO, machine.converge(&interrupted)).await.is_err());
     let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
     assert!(error.contains("no run has finished since"), "{error}");
@@ -363,7 +363,7 @@ async fn nothing_is_written_chowned_or_removed_through_a_users_link() {
     let told = format!("{:?}", plan.step(&id).unwrap().changes);
     assert!(told.contains("a symbolic link to /etc that a user other than root can change"), "{told}");
 
-    // The run does everything else. The next run reports the same error again.
+    // The run does everything else, and the next run reports the same error.
     for _ in 0..2 {
         let error = machine.error(&with_kubeconfig()).await;
         assert!(error.contains("everything else is as it should be"), "{error}");

@@ -71,7 +71,7 @@ async fn a_discovery_service_that_is_down_does_not_block_a_new_node() {
     machine.converge_with(&host(), &desired).await.unwrap();
     assert!(machine.plan(&host(), &desired).is_empty());
     assert_eq!(remote.assigned.load(Ordering::SeqCst), 1);
-    // Every run registers again, because the discovery service may have lost the registration.
+    // Every run registers again, because the service may have forgotten the registration.
     machine.converge_with(&host(), &desired).await.unwrap();
     let registered = remote.registered.lock();
     assert_eq!(registered.len(), 3);

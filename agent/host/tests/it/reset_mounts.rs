@@ -29,7 +29,7 @@ fn bind(from: &str, to: &str) {
 
 /// Runs `test` in a root whose mounts disappear with the test. Does nothing if the user may not mount.
 fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
-    // The folder is not on tmpfs, because the root and the user's folder must be on one file system, as on real
+    // The folder must not be on tmpfs: the root and the user's folder must be on one file system, as on real
     // machines.
     let folder = tempfile::Builder::new().prefix("kops-agent-reset-").tempdir_in("/var/tmp").unwrap();
     let run = || {

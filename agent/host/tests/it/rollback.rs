@@ -137,7 +137,7 @@ async fn a_unit_whose_job_fails_is_rolled_back() {
     scene.is_clean();
 }
 
-/// Commands that fail while a file has its old text.
+/// Commands that fail while a file has the old text.
 struct Spoilt(PathBuf);
 
 impl Commands for Spoilt {
@@ -176,7 +176,7 @@ async fn a_failure_during_the_rollback_does_not_stop_the_rest() {
 #[tokio::test]
 async fn a_rollback_restores_stopped_and_disabled_units() {
     let scene = Scene::converged(&node("1")).await;
-    // An operator disabled and stopped a unit of the agent. The next configuration wants this unit to run.
+    // An operator disabled and stopped a unit of the agent that the next configuration wants to run.
     scene.node.disable("containerd.service").unwrap();
     scene.node.stop("containerd.service").unwrap();
     scene.node.news();

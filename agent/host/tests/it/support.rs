@@ -176,7 +176,7 @@ pub(crate) const CALM: DownloadTimeouts = DownloadTimeouts {
     least_unless_slow: 16 * 1024,
 };
 
-/// Timeouts for downloads that succeed even if a server is silent.
+/// Timeouts for downloads that succeed although a server is silent.
 pub(crate) const STEADY: DownloadTimeouts =
     DownloadTimeouts { stalled_after: Duration::from_secs(3), ..CALM };
 

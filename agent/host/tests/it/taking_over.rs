@@ -127,8 +127,8 @@ async fn after_a_failed_first_run_the_next_run_still_sees_nodeups_machine() {
     let machine = made_by_nodeup();
     machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
-    // A run is interrupted after it wrote files. The next run restarts only the components that have read an old
-    // file.
+    // A run is interrupted after it wrote files. The next run restarts only the components that have read the old
+    // files.
     let mut interrupted = node("2");
     interrupted.add(File::text("/etc/rules", "new").on_change(&["load-rules"]));
     let host = machine.host().with_commands(Arc::new(Failing));

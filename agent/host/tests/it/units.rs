@@ -200,7 +200,7 @@ impl Node {
         self.machine.converge_with(&self.host(), desired).await
     }
 
-    /// The units that a run reported as failed.
+    /// The units that a run named as failed.
     async fn failures(&self, desired: &DesiredState) -> Vec<String> {
         match self.converge(desired).await {
             Err(Error::Units(failed)) => failed.into_iter().map(|failed| failed.unit).collect(),

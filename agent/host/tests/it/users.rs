@@ -11,7 +11,7 @@ use kops_agent_spec::failure::Failing as _;
 
 const UID: u32 = 10_002;
 
-/// A user of a component, and a file of this user. Like nodeup, the agent sets the file's owner and not its group.
+/// A user for a component, and a file of that user. Like nodeup, the agent sets the file's owner but not its group.
 fn etcd() -> DesiredState {
     let mut desired = DesiredState::default();
     desired.add(User { name: "etcd".into(), uid: UID, home: String::new(), shell: "/sbin/nologin".into() });

@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::cli::SupportBundleArgs;
 use crate::output;
 
-/// Writes the bundle, and prints its path and the missing parts.
+/// Writes the bundle, prints its path, and names the missing parts.
 pub(super) async fn run(args: &SupportBundleArgs) -> Result<u8> {
     let written =
         Box::pin(kops_agent_node::support::write(&args.machine.options(), args.out.as_deref())).await?;

@@ -24,7 +24,7 @@ impl Severity {
         }
     }
 
-    /// The workflow command that makes an annotation in GitHub Actions.
+    /// The workflow command of GitHub Actions that makes an annotation.
     fn command(self) -> &'static str {
         match self {
             Severity::Error => "error",

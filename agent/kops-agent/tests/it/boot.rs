@@ -87,7 +87,7 @@ fn a_mistake_in_the_spec_is_waited_for_until_it_is_put_right() {
     let machine = Machine::new(NODES);
     let (good, bad) = ("  role: Node\n", "  role: Nod\n");
     machine.cluster.edit("instancegroup/nodes", good, bad).unwrap();
-    // Without `--retries`, the run fails after one try, with the exit code of a configuration error.
+    // Without `--retries` the run ends after one try, with the exit code of a configuration error.
     let mut agent = machine.agent("converge");
     Ended::from_command(&mut agent).with(3, &["instancegroup/nodes"]);
     let mut boot = Boot::start(&machine, &[]);

@@ -21,7 +21,7 @@ fn yaml(path: &str) -> Value {
     serde_yaml::from_str(&fs::read_to_string(checkout().join(path)).unwrap()).unwrap()
 }
 
-/// A folder with manifests, of which one is wrong.
+/// A repository of manifests. One of the manifests is wrong.
 fn manifests() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("clusters")).unwrap();

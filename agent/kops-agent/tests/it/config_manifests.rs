@@ -202,7 +202,7 @@ fn a_value_that_only_some_versions_refuse_is_no_error_until_the_version_is_writt
     expect(&ended, 0, &["because kOps completes them: spec.configBase, spec.kubernetesVersion", "0 errors"]);
     let ended = check_files(&[("c.yaml", &format!("{CLUSTER}{gates}")), ("g.yaml", GROUP)]);
     expect(&ended, WRONG, &["spec.kubelet.featureGates"]);
-    // Every version of Kubernetes rejects this value.
+    // Every Kubernetes version refuses this value.
     let ended =
         check_files(&[("c.yaml", &format!("{absent}  kubelet: {{maxPods: -5}}\n")), ("g.yaml", GROUP)]);
     expect(&ended, WRONG, &["error: ./c.yaml:13: spec.kubelet.maxPods: -5"]);

@@ -180,7 +180,7 @@ fn a_worker_may_not_read_keysets_and_needs_no_word_of_it() {
     let again = machine.run("converge", &as_kops_derived_it);
     again.with(0, &[]);
     assert!(again.stdout.contains("Nothing to do") && !again.stderr.contains("may not read"), "{again:#?}");
-    // Without the authority's certificate, the worker cannot derive its configuration.
+    // The worker needs the authority's certificate to derive its configuration.
     machine.run("converge", &[]).with(FAILED, &["may not read now", "pki/private/kubernetes-ca"]);
 }
 

@@ -190,8 +190,7 @@ fn a_containerd_that_the_machines_c_library_cannot_run() {
     assert!(found.ended.stdout.contains("spec.containerd.packages"), "{:#?}", found.ended);
 }
 
-/// `doctor` looks for devices only if the root is `/`. So this test runs in a mount namespace with the devices of an
-/// EC2 instance.
+/// `doctor` looks for devices only with the root `/`. So this test runs in a mount namespace with the devices of an EC2 instance.
 #[test]
 fn a_volume_whose_device_has_another_name_is_told_with_the_links_to_those_that_are_there() {
     const LINK: &str = "nvme-Amazon_Elastic_Block_Store_vol0123456789abcdef0";

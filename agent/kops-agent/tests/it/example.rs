@@ -48,7 +48,7 @@ impl Machine {
         Machine { cluster, group, folder, root }
     }
 
-    /// Also serves the downloads for a store that a kOps before 1.37 wrote.
+    /// Also serves the downloads of a store that kOps before 1.37 wrote.
     pub fn serve_downloads_before_1_37(&self) {
         for (path, content) in releases_before_1_37().stand_ins().unwrap() {
             self.downloads().publish(&path, &content);

@@ -69,7 +69,7 @@ fn a_unit_that_does_not_start_is_named_and_kubelet_is_started() {
 fn a_run_that_retries_for_ever_ends_when_only_a_unit_is_left_that_no_pod_depends_on() {
     let machine = refusing(&["chrony.service"]);
     let mut boot = machine.agent("converge").args(["--retries", "-1"]).spawn().unwrap();
-    // A run that never ends must not block the test.
+    // A run that does not end must not block the test.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
     let ended = loop {
         match boot.try_wait().unwrap() {

@@ -96,7 +96,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_until_it_follows() {
         "{shown:#?}"
     );
 
-    // After the old configuration is back in the store, the node is no longer superseded.
+    // With the old configuration back in the store, the node is no longer superseded.
     let file = node.cluster.store.cluster_folder().join(&path);
     fs::write(&file, &before).unwrap();
     node.run("verify", &["--renew"]).with(0, &[]);

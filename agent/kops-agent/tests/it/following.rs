@@ -196,8 +196,8 @@ impl Following {
         self.run_at(Served { nodeup_config, boot_config: boot, ..self.worker.served.clone() }, arguments)
     }
 
-    /// Runs a command on this node after `kops promote keypair`. The server signs certificates with the key of
-    /// `signer`. The server and its boot config trust `authorities`, which begins with the certificate of `signer`.
+    /// Runs a command on this node after `kops promote keypair`. The server issues certificates with the key of `signer`. The server
+    /// and its boot config trust `authorities`, which begins with the certificate of `signer`.
     fn run_promoted(&mut self, arguments: &[&str], signer: &Keyset, authorities: &str) -> Ended {
         let before = &self.worker.served;
         let old = with_sysctl(&before.nodeup_config, SYSCTL);
@@ -222,8 +222,7 @@ impl Following {
     }
 }
 
-/// The worker takes the three steps of docs/rotate.md: create, promote, distrust. Its user-data trusts only the old
-/// authority.
+/// The worker takes the three steps of docs/rotate.md: create, promote, distrust. Its user-data trusts only the old authority.
 #[test]
 fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";

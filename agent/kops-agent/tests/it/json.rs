@@ -47,7 +47,7 @@ fn json_of_every_verb_says_its_version_and_keeps_its_fields() {
     assert!(new.is_empty(), "add these fields to tests/it/json/fields.txt: {new:#?}");
 }
 
-/// Adds the type of a value. Also adds the fields in the value, with their types.
+/// Adds the type of a value, and the fields in it with their types.
 fn note(path: &str, value: &Value, fields: &mut BTreeSet<String>) {
     let kind = match value {
         Value::Null => "null",

@@ -159,7 +159,7 @@ fn the_timer_renews_what_is_due_and_changes_nothing_else() {
     let restarted: Vec<&&str> = asked.iter().filter(|line| line.contains("restart")).collect();
     assert!(matches!(restarted.as_slice(), [line] if line.contains("kubelet.service")), "{asked:?}");
 
-    // The renewed files are no drift. Drift of other files is still reported.
+    // The renewed files are no drift, and the drift of other files is still reported.
     server.answer_next(&[registered.clone(), registered.clone()]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     let again = once(agent.args(flags_of_timer()));

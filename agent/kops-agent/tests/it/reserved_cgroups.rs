@@ -38,7 +38,7 @@ fn a_cgroup_that_kubelet_enforces_reservations_on_has_the_controllers_that_kubel
     assert!(drop_in.contains("After=kube-reserved.slice\n") && drop_in.contains("After=system.slice\n"));
 
     let of_v2 = machine.folder().join("v2");
-    // In this test, a write replaces the content of the file. In the kernel, a write adds controllers to the enabled
+    // In this test, each write replaces the content of the file. The kernel would add the controllers to the enabled
     // ones.
     let enabled = |path: &str| fs::read_to_string(of_v2.join(path).join("cgroup.subtree_control")).ok();
     fs::create_dir(&of_v2).unwrap();

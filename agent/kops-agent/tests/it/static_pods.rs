@@ -32,7 +32,7 @@ fn on_disk(machine: &Machine) -> PathBuf {
     machine.root().join(&MANIFEST[1..])
 }
 
-/// Asserts that the output has no token. Returns the output.
+/// Asserts that no output has a token, and returns the output.
 #[track_caller]
 fn without_tokens(ended: &Ended) -> String {
     let said = format!("{}{}", ended.stdout, ended.stderr);

@@ -301,7 +301,7 @@ fn a_boot_config_is_read_from_the_machines_metadata() {
     }
 }
 
-/// The nodeupconfig that kOps would write for this control plane.
+/// The nodeupconfig that kOps would write for the control plane.
 fn configuration(node: &Machine) -> String {
     let mut derive = Command::new(agent());
     derive.env_clear().envs(node.cluster.environment());

@@ -211,7 +211,7 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     }
     let refused = refused(&UPDATE, &updated);
     match install_of_lists(packages, &[], waiting) {
-        // A broken repository is no error if every wanted package comes from another repository.
+        // A broken repository is no error if no wanted package comes from it.
         Ok(()) => {
             waiting.progress.warned(&format!("some package lists may be outdated: {refused}"));
             Ok(())
@@ -244,7 +244,7 @@ fn install_of_lists(packages: &[&str], options: &[&str], waiting: Waiting<'_>) -
         }
         outcome = unlocked(waiting, &install)?;
     }
-    // apt counts half-removed and damaged packages as installed. So these packages are reinstalled.
+    // apt counts half-removed and damaged packages as installed, so these are reinstalled.
     let damaged: Vec<&str> = match outcome.status.success() {
         true => {
             let names: Vec<&str> = packages.iter().filter_map(|package| listed(package)).collect();

@@ -84,7 +84,7 @@ fn first_held<'f>(files: &[LockFile<'f>]) -> Result<Option<(&'f str, String)>> {
     Ok(None)
 }
 
-/// The process that has locked a file, according to the kernel.
+/// The process that has a file locked, according to the kernel.
 fn holder(path: &str) -> io::Result<Option<String>> {
     let Some(file) = open(path)? else { return Ok(None) };
     let mut lock = libc::flock {

@@ -12,7 +12,7 @@ use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::system::packages::{PackageManager, PackageVersion, find_source, of_dpkg, write_source};
 
-/// A package in a repository. It installs at most one file.
+/// A package of a repository, with at most one file.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Packaged {

@@ -12,8 +12,8 @@ pub trait Systemd: Send + Sync {
     /// Makes systemd read all unit files again.
     fn reload(&self) -> Result<()>;
 
-    /// Enables a unit at boot. systemd notices the change only after [`Systemd::reload`]. One reload is enough for
-    /// many units.
+    /// Enables a unit at boot. systemd notices the change only after [`Systemd::reload`], so many units need only
+    /// one reload.
     fn enable(&self, unit: &str) -> Result<()>;
 
     /// Disables a unit at boot. systemd notices the change only after [`Systemd::reload`].

@@ -12,7 +12,7 @@ const REQUEST: [&str; 8] = [
     "--quiet",
     "--collect",
     "--property=Type=oneshot",
-    // While the program runs, it extends this timeout by messages to systemd.
+    // While the program is alive, its messages to systemd extend this timeout.
     "--property=NotifyAccess=main",
     "--property=TimeoutStartSec=1h",
     "--property=LimitCORE=0",

@@ -26,7 +26,7 @@ const ANSWER_TIMEOUT: &str = "180s";
 /// after its upgrade.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Timeout for a job to enter systemd's queue. After it, the next job is requested anyway.
+/// Maximum time for a job to enter systemd's queue. Then the next job is requested anyway.
 const QUEUED_WITHIN: Duration = Duration::from_secs(5);
 /// Parts of the messages of `systemctl` about a broken connection.
 const LOST: [&str; 8] = [
@@ -241,8 +241,8 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
     Some(format!("{meaning}; see `journalctl -u {unit}`"))
 }
 
-/// Prepares a call of a systemd program. The program gets its own process group, so Ctrl-C does not end it in the
-/// middle of a request.
+/// Prepares a systemd program. The program has its own process group, so Ctrl-C does not end it in the middle of a
+/// request.
 fn of_systemd(command: &[&str]) -> Result<Command> {
     let mut prepared = prepare(command)?;
     prepared.env("SYSTEMD_BUS_TIMEOUT", ANSWER_TIMEOUT).process_group(0);

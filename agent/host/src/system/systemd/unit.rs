@@ -22,7 +22,7 @@ pub struct UnitState {
     pub starting: bool,
     /// When the main process of the unit started. `None` if the unit has no main process, or had none since boot.
     pub started: Option<SystemTime>,
-    /// Whether a unit file changed since systemd last read it (`NeedDaemonReload`).
+    /// Whether a unit file changed since systemd read it (`NeedDaemonReload`).
     pub unread: bool,
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn run(args: &FleetStatusArgs) -> Result<u8> {
     Ok(if rows.iter().all(Row::is_healthy) { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
-/// One line per slot in use. If the slots are unknown, one line with the error.
+/// One line per slot in use, or one line with the error if the slots are unknown.
 fn of_slots(slots: Result<Vec<String>, ApiError>) -> String {
     let lines = slots.unwrap_or_else(|error| vec![format!("the slots of nodes are unknown: {error}")]);
     lines.iter().map(|line| one_line(line, SHOWN_OF_PROBLEM) + "\n").collect()

@@ -126,7 +126,7 @@ fn an_action_hides_no_mistake_and_no_other_value() {
         WRONG,
         &["error: ./g.yaml:15: it is not YAML: "],
     );
-    // Values that a template fills in are not checked. All other values are checked.
+    // Values that come from a template are not checked. All other values are checked.
     let group = format!(
         "{GROUP}  minSize: {{{{ .min }}}}\n  maxSize: \"{{{{ .max }}}}\"\n  kubelet:\n    maxPods: -5\n"
     );

@@ -11,7 +11,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-/// The name of an add-on that is in the cluster, although no channel lists it.
+/// The name of an add-on that the cluster has, although no channel lists it.
 pub const ADDON: &str = "old.addons.k8s.io";
 
 /// A stand-in for the API server. Its threads end with the process of the test.

@@ -106,7 +106,7 @@ impl Call {
         &self.arguments[0]
     }
 
-    /// Whether this call needs only a node and its state store, and neither a cloud nor an API server.
+    /// Whether this call needs only a node and its store: no cloud, no API server.
     pub fn runs_on_a_node(&self) -> bool {
         // The example node has no configuration with the hash of `--follow=HASH`.
         if self.arguments.iter().any(|argument| argument.starts_with("--follow=")) {

@@ -222,7 +222,7 @@ fn the_readme_says_of_each_release_what_ran() {
     }
 }
 
-/// The words that a function call in `packaging/versions.bash` prints.
+/// The words that a call of a function in `packaging/versions.bash` prints.
 fn versions_bash(call: &str) -> Vec<String> {
     let script = format!("source packaging/versions.bash; {call}");
     let output = Command::new("bash").args(["-euc", &script]).current_dir(checkout()).output().unwrap();

@@ -59,7 +59,7 @@ const OTHERS: [&str; 14] = [
 /// Real programs with which a command on a page may begin.
 const OF_THE_SHELL: [&str; 9] = ["cat", "chmod", "cp", "curl", "echo", "install", "mv", "sed", "sudo"];
 
-/// The blocks without a language that begin with a program. They look like shell, but no test runs them.
+/// The blocks without a language that begin with a program. No test reads such a block as shell.
 pub fn untyped(page: &Page) -> Vec<&str> {
     let is_program =
         |word: &str| is_kops_agent(word) || OTHERS.contains(&word) || OF_THE_SHELL.contains(&word);
@@ -396,7 +396,7 @@ fn air_gapped_md_works_as_printed() {
     );
 }
 
-/// The drop-in for a control plane runs the unit's own command with one additional flag.
+/// The drop-in of a control plane runs the unit's own command with one more flag.
 #[test]
 fn monitoring_md_works_as_printed() {
     let node = converged();
@@ -469,7 +469,7 @@ fn take_over_md_works_as_printed() {
     }
 }
 
-/// Also checks that the sources start each thread that is named on the page.
+/// Also checks that the sources start each thread that the page names.
 #[test]
 fn redhat_md_works_as_printed() {
     let node = converged();
