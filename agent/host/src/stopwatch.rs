@@ -9,7 +9,7 @@ use std::time::Instant;
 use kops_agent_plan::timeline::{TimedStep, Timeline, Work, floor_us, in_order};
 use parking_lot::Mutex;
 
-/// Measures the steps of a run. Clones share one measurement, also across threads.
+/// Measures how long the steps of a run take. All clones add to one list of steps, also across threads.
 #[derive(Clone, Debug)]
 pub struct Stopwatch {
     started: Instant,
@@ -32,7 +32,6 @@ impl Default for Stopwatch {
 }
 
 impl Stopwatch {
-    /// A stopwatch for a process that started at `started`.
     pub fn since(started: Instant) -> Stopwatch {
         Stopwatch { started, steps: Arc::default() }
     }
@@ -42,7 +41,8 @@ impl Stopwatch {
         Running { watch: self.clone(), name: name.into(), work, begin_us: self.now_us() }
     }
 
-    /// Merges everything measured so far into one step, which stands for failed tries and the pauses after them.
+    /// Merges all measured steps into one step. The merged step stands for the failed tries and the pauses between
+    /// tries.
     pub fn start_over(&self) {
         let end_us = self.now_us();
         let name = "tries that failed".into();
@@ -50,7 +50,6 @@ impl Stopwatch {
             vec![TimedStep { name, work: Work::Other, begin_us: 0, end_us, waited_for: None }];
     }
 
-    /// The timeline of a run that ends now.
     pub(crate) fn timeline(&self, ended_at: String, changes: usize, succeeded: bool) -> Timeline {
         let steps = in_order(self.steps.lock().clone());
         Timeline { ended_at, took_us: self.now_us(), floor_us: floor_us(&steps), changes, succeeded, steps }

@@ -15,8 +15,8 @@ impl Host {
         self.stopwatch.begin(work, name)
     }
 
-    /// Stores and returns the measurements of the run that ends now. The caller holds the lock. A failed write does no
-    /// harm, because nothing else depends on the file.
+    /// Stores and returns the measurements of the run that ends now. The caller holds the agent's lock. A failed
+    /// write does no harm, because nothing depends on the stored file.
     pub fn keep_timeline(&self, changes: usize, succeeded: bool) -> Result<Timeline> {
         let timeline = self.stopwatch.timeline(self.timestamp(), changes, succeeded);
         // An unreadable file is treated as empty.
@@ -26,14 +26,14 @@ impl Host {
         let mut staged = Staged::new(&self.root, TIMELINE, 0o600, None)?;
         staged.write(&json)?;
         match changes {
-            // The timeline of a run without changes may be lost, so the run does not wait for the disk.
+            // A run without changes does not wait for the disk. A power cut may lose its timeline.
             0 => place_loosely(staged.seal_loosely())?,
             _ => place(vec![staged.seal()?])?,
         }
         Ok(timeline)
     }
 
-    /// The stored timelines of runs; empty before the first run has ended.
+    /// The stored timelines. Empty before the first run has ended.
     pub fn timelines(&self) -> Result<Timelines> {
         let Some(bytes) = self.root.read(TIMELINE)? else { return Ok(Timelines::default()) };
         serde_json::from_slice(&bytes).map_err(|error| Error::Path {
@@ -62,7 +62,7 @@ mod tests {
         drop(outer);
         let kept = host.keep_timeline(3, true).unwrap();
         let mut names: Vec<&str> = kept.steps.iter().map(|step| step.name.as_str()).collect();
-        // Both steps may begin and end within the same microsecond.
+        // The two steps may begin and end within the same microsecond, so their order is undefined.
         names.sort_unstable();
         assert_eq!(names, ["inner", "outer"]);
         assert!(kept.steps.iter().all(|step| step.begin_us <= step.end_us && step.end_us <= kept.took_us));

@@ -17,8 +17,8 @@ const RUNC_ADVICE: &str =
 const KUBELET_ADVICE: &str = "set spec.image of the InstanceGroup to a newer distribution for the architecture of its machineType, or \
                               spec.kubernetesVersion to an older release";
 
-/// Programs that are test-started before they are installed. Each entry has the program's name, the flag that makes
-/// it print its version and exit, and the advice if it does not start.
+/// Programs that are test-started before they are installed. Each entry has the program's name, the flag that prints
+/// the version, and the advice if the program does not start.
 const TRIED: [(&str, &str, &str); 5] = [
     ("containerd", "--version", CONTAINERD_ADVICE),
     ("containerd-shim-runc-v2", "-v", CONTAINERD_ADVICE),

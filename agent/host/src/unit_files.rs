@@ -16,8 +16,8 @@ impl Host {
         upstreams_unit_path(&self.root, name)
     }
 
-    /// Removes a unit's file from the folder of administrators' units if upstream's path also has this unit. In that
-    /// folder, only an earlier version of the agent can have written the units that callers pass.
+    /// Removes a unit's file from the folder of administrators' units if the unit also has a file at upstream's path.
+    /// Callers pass only units whose file in that folder comes from an earlier version of the agent.
     pub fn remove_superseded_unit(&self, name: &str) -> Result<()> {
         let _lock = self.lock()?;
         let right = upstreams_unit_path(&self.root, name);
@@ -33,7 +33,8 @@ impl Host {
     pub(crate) fn remove_from_overrides(&self, name: &str, enabled: bool) -> Result<()> {
         let path = format!("{OVERRIDES}/{name}");
         let Some((dir, file)) = self.root.parent(&path)? else { return Ok(()) };
-        // The links that start the unit at boot point to the file to remove.
+        // `systemctl enable` made links to the file. They must not outlive the file, so the unit is disabled first
+        // and enabled again later.
         if enabled {
             self.systemd.disable(name)?;
         }
@@ -46,7 +47,8 @@ impl Host {
     }
 }
 
-/// Removes the file of a unit, or restores the file that the agent overwrote. A mask in the file's place stays.
+/// Removes the file of the agent's unit, or restores the file that the agent overwrote. A mask at the file's path
+/// stays.
 pub(crate) fn remove_unit(root: &Root, id: &ResourceId, dir: &Dir, name: &str) -> Result<()> {
     let path = unit_path(root, &id.name);
     if unit_overrides::find(root, &id.name)?.is_some_and(|theirs| theirs.path() == path) {
@@ -61,8 +63,8 @@ pub(crate) fn remove_unit(root: &Root, id: &ResourceId, dir: &Dir, name: &str) -
     }
 }
 
-/// Backs up the text of another program's unit that the agent is about to overwrite. The text is restored when the
-/// agent's unit is removed.
+/// Backs up another program's unit file before the agent overwrites it. When the agent's unit is removed, the backup
+/// is restored.
 pub(crate) fn keep_replaced(root: &Root, path: &str, id: &ResourceId, text: &[u8]) -> Result<()> {
     let is_new = Stamp::Replaced.read(root, &id.name)?.is_none();
     let found = match is_new && is_kept(root, &id.name, path) {

@@ -19,12 +19,12 @@ pub(crate) fn find(root: &Root, name: &str) -> Result<Option<Override>> {
     let has_other_place = upstreams_unit_path(root, name) != path;
     match entry(root, &path)? {
         Some(Entry::Symlink(target)) if target == NOTHING => Ok(Some(Override::Masked(path))),
-        // A link into systemd's own folders is no override: it makes an alias, or is another path to the unit's own
-        // file.
+        // A link into systemd's own folders is no override: it is an alias of the unit, or a second path to the
+        // unit's own file.
         Some(Entry::Symlink(target)) if is_of_systemd(&target) => Ok(None),
         Some(Entry::Symlink(_)) => Ok(Some(Override::Unit(path))),
-        // systemd treats an empty file as a mask. In a folder where the agent writes, an empty file may be the
-        // remains of a power cut.
+        // systemd treats an empty file as a mask. But at the path where the agent writes the unit, an empty file may
+        // be the result of a power cut.
         Some(Entry::File(metadata)) if metadata.size == 0 && has_other_place => {
             Ok(Some(Override::Masked(path)))
         }
@@ -45,7 +45,7 @@ pub(crate) fn is_masked(root: &Root, name: &str) -> Result<bool> {
     Ok(matches!(find(root, name)?, Some(Override::Masked(_))))
 }
 
-/// Whether an operator masked a unit that only the agent writes, or linked another unit in its place.
+/// Whether an operator masked a unit that only the agent writes, or replaced the unit by a link to another unit.
 pub(crate) fn is_linked(root: &Root, name: &str) -> Result<bool> {
     let link = entry(root, &format!("{OVERRIDES}/{name}"))?;
     Ok(matches!(link, Some(Entry::Symlink(_))) || is_masked(root, name)?)

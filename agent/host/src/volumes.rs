@@ -18,12 +18,13 @@ use crate::system::mounts::Mounts;
 use crate::unit_overrides::is_linked;
 
 const FSTAB: &str = "/etc/fstab";
-/// Marks the agent's units. An operator's unit for the volume has the same name, because systemd dictates the name.
+/// The first line of the agent's units. It distinguishes them from an operator's unit of the same name: systemd
+/// dictates the name of a volume's unit.
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether the agent need not write a boot unit: something mounts the volume at boot, or an operator masked the
-    /// volume's unit.
+    /// Whether the boot unit need not be written: a unit or fstab already mounts the volume at boot, or an operator
+    /// masked the volume's unit.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
         if is_linked(&self.root, &name)? {
@@ -42,8 +43,8 @@ impl Host {
         Ok((is_ours && is_enabled()?) || (text.is_none() && is_in_fstab(&self.root, &mount.path)?))
     }
 
-    /// Refuses a volume if another volume is mounted at its path. The caller checks this before it changes a working
-    /// node.
+    /// Refuses a volume if another volume is mounted at its path. This check must come before the first change to a
+    /// working node.
     pub(crate) fn refuse_other_volumes(&self, plan: &Plan, desired: &DesiredState) -> Result<()> {
         for step in plan.stage(Stage::Mounts) {
             if let Some(Resource::Mount(mount)) = desired.get(&step.resource) {
@@ -61,8 +62,8 @@ impl Host {
         let (name, text) = (unit_name(&mount.path), unit_text(mount)?);
         let is_there = self.root.read(&mount_unit_path(&name))?;
         if is_there.is_some_and(|present| present != text.as_bytes()) {
-            // The old version of the unit may be enabled for other targets than the new version. If the run is killed
-            // here, the next run sees a disabled unit.
+            // The old unit may be enabled for targets that the new unit does not have, so the old unit is disabled
+            // first. If the run is killed here, the next run finds a disabled unit and enables it.
             self.systemd.disable(&name)?;
         }
         write_file(&self.root, &mount_unit_path(&name), 0o644, None, text.as_bytes())?;
@@ -85,8 +86,8 @@ impl Host {
     }
 }
 
-/// Whether a volume is mounted. Fails if another volume is mounted at its path: a second mount would hide that volume
-/// from the programs that write to it.
+/// Whether a volume is mounted. Fails if another volume is mounted at its path: a second mount would hide the first
+/// volume from the programs that use it.
 pub(crate) fn is_volume_mounted(mounts: &dyn Mounts, mount: &Mount) -> Result<bool> {
     let Some(found) = mounts.mounted(mount)? else { return Ok(false) };
     if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {
@@ -124,8 +125,8 @@ pub(crate) fn is_optional(mount: &Mount) -> bool {
     options.any(|option| option == "nofail")
 }
 
-/// The text of a volume's mount unit. Neither the boot nor a login waits for a late or missing device. The container
-/// runtime and kubelet wait for the device, and do not start without it, unless the volume is optional.
+/// The text of a volume's mount unit. Boot and login do not wait for a late or missing device. The container runtime
+/// and kubelet wait for the device. Unless the volume is optional, they do not start without it.
 fn unit_text(mount: &Mount) -> Result<String> {
     let options = mount.mount_options.join(",");
     for value in [&mount.device, &mount.path, &options] {
@@ -164,7 +165,8 @@ fn literal(value: &str) -> String {
     value.replace('%', "%%")
 }
 
-/// The path of a mount unit. Upstream writes no such units, so the folder is the folder of administrators' units.
+/// The path of a mount unit, in the folder of administrators' units. Upstream has no path for mount units, because it
+/// writes none.
 fn mount_unit_path(name: &str) -> String {
     format!("{OVERRIDES}/{name}")
 }

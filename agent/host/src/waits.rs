@@ -7,18 +7,19 @@ use crate::system::systemd::Act;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// Timeout of a unit that pods wait for. Most units have their own, shorter timeouts. A oneshot unit has no own
-    /// timeout, and may format a disk or build a driver.
+    /// Timeout of a unit that pods wait for. Most units have a shorter timeout of their own. A oneshot has none, and
+    /// may format a disk or build a driver.
     pub awaited: Duration,
-    /// Timeout of all other units together, after the rest of the run. If a unit fails later, systemd and the next run
-    /// report the failure.
+    /// Timeout of all units that pods do not wait for, together, at the end of the run. If such a unit fails later,
+    /// the next run reports the failure.
     pub others: Duration,
     /// Timeout of the pull or load of an image. Upstream retries a task for the same time (`RunTasksOptions` in
-    /// upup/pkg/fi/executor.go). If an image that kubelet waits for exceeds this timeout, each later image gets only
+    /// upup/pkg/fi/executor.go). If an image that kubelet needs exceeds this timeout, each later image gets only
     /// `others`.
     pub image: Duration,
-    /// How long a machine that is no node yet waits for its API server. Pods that exit without an API server start only
-    /// after it answers ([`kops_agent_plan::late_pods`]). With zero, they start together with all other pods.
+    /// How long a machine that is not a node yet waits for its API server. Pods that exit without an API server start
+    /// after the API server answers ([`kops_agent_plan::late_pods`]). With zero, they start together with all other
+    /// pods.
     pub api_server: Duration,
 }
 

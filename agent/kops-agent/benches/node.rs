@@ -27,13 +27,13 @@ use nix::sys::resource::{UsageWho, getrusage};
 const GROUP: &str = "control-plane-eu-west-1a";
 const LARGE: usize = 256 << 20;
 const MIB: f64 = 1024.0 * 1024.0;
-/// The limits of the measurements.
+/// The limits of the measurements, in ms and MiB.
 const DECIDE_MS: f64 = 10.0;
 const RENDER_MS: f64 = 60.0;
 const PEAK_MIB: f64 = 24.0;
 /// The benchmark fails if a measurement reaches this multiple of its limit.
 const FAILS_AT: f64 = 2.0;
-/// The argument that makes this program run another program and print that program's peak memory.
+/// With this argument, the benchmark runs another program and prints that program's peak memory.
 const PEAK_OF: &str = "--peak-of";
 
 fn main() -> ExitCode {
@@ -105,7 +105,7 @@ fn millis(time: Duration) -> f64 {
 
 /// Runs a command and prints its peak memory, in MiB.
 ///
-/// The kernel also counts the memory that a process had before `exec`, so the parent process must be small itself.
+/// The kernel also counts the memory that the process had before `exec`. So the parent process must be small.
 fn print_peak_of(command: &mut Command) -> ExitCode {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     // `max_rss` is in KiB.
@@ -113,7 +113,7 @@ fn print_peak_of(command: &mut Command) -> ExitCode {
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The shortest of several tries. Other load on the machine makes the other tries longer.
+/// The shortest time of several tries. Other load on the machine only lengthens a try.
 fn shortest(tries: u32, once: impl Fn() -> Duration) -> Duration {
     (0..tries).map(|_| once()).min().unwrap()
 }
@@ -129,7 +129,7 @@ fn time_to_decide(inputs: &Inputs) -> Duration {
     elapsed
 }
 
-/// Adds the manifests that the configuration names to the inputs. The files are in the cluster's folder.
+/// Adds the manifests that the configuration names to the inputs. The manifests are files in the cluster's folder.
 fn add_manifests(inputs: &mut Inputs, cluster_folder: &Path) {
     for path in inputs.wanted_manifests() {
         let file =
@@ -286,7 +286,7 @@ fn agent(store: &ExampleStore, verb: &str) -> Command {
     agent
 }
 
-/// Makes the kubelet file `LARGE` bytes long, and adds its new hash.
+/// Replaces the content of the kubelet file by `LARGE` bytes, and updates the hash file.
 fn enlarge(files: &mut BTreeMap<String, Vec<u8>>) {
     let kubelet = files.keys().find(|path| path.ends_with("/amd64/kubelet")).unwrap().clone();
     let bytes = vec![0x5a; LARGE];

@@ -15,26 +15,27 @@ use kops_agent_process::exit;
 
 use crate::cli::{Cli, Shell};
 
-/// The variable in which a shell's script asks for candidates, with the shell's name. Each script has `--` before the typed words.
+/// If a shell asks for candidates, this variable has the name of the shell, and the arguments have `--` before the
+/// typed words.
 pub const VARIABLE: &str = "KOPS_AGENT_COMPLETE";
 /// The shells of [`Shell`].
 pub const SHELLS: Shells<'static> = Shells(&[&Bash, &Elvish, &Fish, &Zsh]);
-/// The name by which kubectl runs the completion of its plugin `kubectl-kops_agent` (upstream: `pluginCompletion` in
-/// k8s.io/kubectl/pkg/cmd/plugin).
+/// The program name by which kubectl asks the plugin `kubectl-kops_agent` for candidates (upstream:
+/// `pluginCompletion` in k8s.io/kubectl/pkg/cmd/plugin).
 const OF_KUBECTL: &str = "kubectl_complete-kops_agent";
 
-/// Directives for kubectl's shell: no names of files of its own, and no space after a directory (upstream: `ShellCompDirective` in
-/// github.com/spf13/cobra).
+/// Directives for kubectl: the shell offers no file names of its own, and adds no space after a directory (upstream:
+/// `ShellCompDirective` in github.com/spf13/cobra).
 const NO_FILES: u8 = 4;
 const NO_SPACE: u8 = 2;
 
-/// Prints the candidates, if a shell or kubectl asks for them. `None` for every other call of the program.
+/// Prints the candidates if a shell or kubectl asks for them. `None` if the program is called to run a command.
 pub fn print_candidates() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
     let is_of_kubectl = Path::new(&program).file_name().is_some_and(|name| name == OF_KUBECTL);
     let shell = std::env::var(VARIABLE).unwrap_or_default();
-    // The variable alone may be set for a command that is to be run.
+    // The variable alone is not enough: it may be set in the environment of an ordinary command.
     if !is_of_kubectl && (shell.is_empty() || arguments.next().is_none_or(|first| first != "--")) {
         return None;
     }
@@ -44,11 +45,11 @@ pub fn print_candidates() -> Option<ExitCode> {
         true => print_for_kubectl(words),
         false => print_for_shell(&shell, words),
     };
-    // Of a failure, a shell learns only that it is one.
+    // The shell needs only the exit code of a failure, because a message would disturb the typed line.
     Some(ExitCode::from(if printed.is_ok() { exit::CONVERGED } else { exit::FAILED }))
 }
 
-/// Prints the candidates in the form of a shell's script.
+/// Prints the candidates in the format that the shell's script expects.
 fn print_for_shell(shell: &str, words: Vec<OsString>) -> io::Result<()> {
     let completer =
         SHELLS.completer(shell).filter(|_| !words.is_empty()).ok_or(io::ErrorKind::InvalidInput)?;
@@ -60,7 +61,7 @@ fn print_for_shell(shell: &str, words: Vec<OsString>) -> io::Result<()> {
     io::stdout().write_all(&text)
 }
 
-/// Prints the candidates as `clap_complete` does for its script of bash, and completes values after `--flag=` too.
+/// Prints the candidates like `clap_complete` for bash. In addition, it completes values after `--flag=`.
 fn print_for_bash(words: Vec<OsString>) -> io::Result<()> {
     let variable = |name: &str| std::env::var(name).ok();
     let at = variable("_CLAP_COMPLETE_INDEX").and_then(|at| at.parse().ok()).unwrap_or_default();
@@ -71,8 +72,8 @@ fn print_for_bash(words: Vec<OsString>) -> io::Result<()> {
     io::stdout().write_all(values.join(separator.as_str()).as_bytes())
 }
 
-/// The words of a line, and the number of the word that is being typed, without each `=` between a flag and its value. bash makes `=` a
-/// word of its own, and expects the value alone.
+/// Removes each `=` between a flag and its value from the words of a line. bash makes `=` a separate word, and
+/// expects a candidate for the value only. Also returns the new number of the word that is being typed.
 fn without_equals_signs(words: Vec<OsString>, at: usize) -> (Vec<OsString>, usize) {
     let (mut kept, mut kept_at) = (Vec::new(), at);
     for (number, word) in words.into_iter().enumerate() {
@@ -88,8 +89,8 @@ fn without_equals_signs(words: Vec<OsString>, at: usize) -> (Vec<OsString>, usiz
     (kept, kept_at)
 }
 
-/// Prints a line for each candidate, with its help after a tab, and the directives in the last line. `words` are the plugin's arguments;
-/// the last one is being typed.
+/// Prints one line per candidate, with its help after a tab. The last line has the directives. `words` are the
+/// arguments of the plugin, and the last of them is being typed.
 fn print_for_kubectl(words: Vec<OsString>) -> io::Result<()> {
     let line: Vec<OsString> = std::iter::once("kops-agent".into()).chain(words).collect();
     let at = line.len() - 1;
@@ -111,7 +112,7 @@ fn print_for_kubectl(words: Vec<OsString>) -> io::Result<()> {
     writeln!(io::stdout(), "{text}:{directives}")
 }
 
-/// The candidates for the word at this place of a line.
+/// The candidates for word number `at` of a line.
 fn candidates(line: Vec<OsString>, at: usize) -> io::Result<Vec<CompletionCandidate>> {
     complete(&mut Cli::command(), line, at, std::env::current_dir().ok().as_deref())
 }
@@ -127,7 +128,7 @@ mod tests {
             (&["a", "--b", "=", "c", "--d", "=", "e"], 6, &["a", "--b", "c", "--d", "e"], 4),
             (&["a", "--b", "=", "c", "--d", "=", "e"], 3, &["a", "--b", "c", "--d", "e"], 2),
             (&["a", "--b", "c"], 2, &["a", "--b", "c"], 2),
-            // This word is being typed, or it is no sign after a flag.
+            // The `=` stays if it is being typed, or if no flag precedes it.
             (&["a", "--b", "="], 2, &["a", "--b", "="], 2),
             (&["a", "b", "=", "c"], 3, &["a", "b", "=", "c"], 3),
         ] {

@@ -12,10 +12,11 @@ use nix::unistd::geteuid;
 use crate::cli::{AddonsCommand, Command, ConfigCommand, FleetCommand};
 use kops_agent_node::environment::Environment;
 
-/// Executes this program again with the variables of the units, if this process lacks some of them and the command
-/// concerns the node of this machine. Variables that are already set stay.
+/// Executes this program again with the environment variables of the agent's units. Does nothing if this process has
+/// all of the variables, or if the command is not about this machine's node. Variables that are already set do not
+/// change.
 pub fn run_again(command: &Command) {
-    // Only root may read the files, which may contain keys.
+    // The files with the variables may contain keys, so only root can read them.
     if !is_of_this_node(command) || !geteuid().is_root() {
         return;
     }
@@ -26,7 +27,7 @@ pub fn run_again(command: &Command) {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     log::debug!("starting again with these variables of the agent's units: {:?}", missing.keys());
-    // This path works even if the program's file was replaced after the start.
+    // `/proc/self/exe` is the running program, even if its file was replaced after the start.
     let failed = std::process::Command::new("/proc/self/exe").arg0(name).args(arguments).envs(missing).exec();
     log::warn!(
         "cannot restart kops-agent with the environment variables of its units, so this run ignores these \
@@ -50,8 +51,8 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::Addons { command: AddonsCommand::Status(_) | AddonsCommand::Diff(_) } => return true,
         Command::Addons { command: AddonsCommand::Apply(_) | AddonsCommand::Remove(_) } => return true,
         Command::Addons { command: AddonsCommand::Run(_) } => return true,
-        // These commands read no store for the node, or are started by units. The match has no default arm, so a new
-        // command, or a new subcommand of config, addons or fleet, does not compile until it is listed in one of the arms.
+        // These commands do not read the store for this node, or only units start them. The match has no default arm:
+        // a new command or subcommand does not compile until it has an arm.
         Command::Status(_) | Command::Reset(_) | Command::Controller(_) | Command::Nodeup(_) => return false,
         Command::Fleet { command: FleetCommand::Plan(_) | FleetCommand::Status(_) } => return false,
         Command::Fleet { command: FleetCommand::Tell(_) | FleetCommand::Follow(_) } => return false,

@@ -15,12 +15,12 @@ use kops_agent_process::output::plain_lines;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use systemd_journal_logger::JournalLog;
 
-/// From this verbosity on, libraries log too: thousands of lines per run, with requests and their headers. kOps' boot
-/// script sets `--v=8` on each machine.
+/// At this verbosity, libraries log too: thousands of lines per run, with requests and their headers. The limit is
+/// above 8, because kOps' boot script sets `--v=8` on each machine.
 const LIBRARIES: u8 = 10;
 
-/// Starts logging. `verbosity` is klog's: 1 is the default, from 2 on each step is logged, from [`LIBRARIES`] on
-/// libraries log too.
+/// Starts logging. `verbosity` is that of klog: 1 is the default, 2 also logs each step, and [`LIBRARIES`] also logs
+/// messages of libraries.
 pub fn start(verbosity: u8) {
     let (level, libraries) = heard(verbosity);
     let started = if stderr_is_the_journal() {
@@ -35,7 +35,7 @@ pub fn start(verbosity: u8) {
         false
     };
     if !started {
-        // This fails only if a logger is already set, which then stays in use.
+        // This fails only if a logger is already set. Then the existing logger is used.
         let _ = log::set_boxed_logger(Box::new(OursOnly { inner: Lines, libraries }));
     }
     log::set_max_level(level);
@@ -59,7 +59,7 @@ struct Fields {
 
 static STEP: Mutex<Option<Fields>> = Mutex::new(None);
 
-/// Sets the current step. Messages that name its resource get its fields.
+/// Sets the current step. Messages that name the resource of this step get its fields.
 pub fn about(step: &Step) {
     let action = match step.action {
         Action::Create => "create",
@@ -69,7 +69,7 @@ pub fn about(step: &Step) {
     };
     let resource = step.resource.clone();
     let fields = [
-        // The field has no space, unlike the displayed form of the resource, so that it is easy to type in a shell.
+        // The field has no space between kind and name, so that it is easy to type in a shell.
         ("KOPS_AGENT_RESOURCE", format!("{}:{}", resource.kind.name(), resource.name)),
         ("KOPS_AGENT_STAGE", step.stage.name().to_owned()),
         ("KOPS_AGENT_ACTION", action.to_owned()),
@@ -82,17 +82,17 @@ pub fn no_step() {
     *STEP.lock() = None;
 }
 
-/// The fields of the current step, if the message names its resource. Several files are written before they are moved
-/// into place together, so a failure may be about an earlier step.
+/// The fields of the current step, if the message names the resource of this step. Other messages may be about an
+/// earlier step, because several files are written before all are moved into place.
 fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
     let step = STEP.lock();
     let step = step.as_ref().filter(|step| message.contains(&step.resource.name))?;
     Some(step.fields.clone())
 }
 
-/// Logs why this process ends, through standard error if that is the journal. The journal knows the unit of that
-/// stream. For other messages, the journal asks the kernel for the sender's unit, and this process may be gone by
-/// then.
+/// Logs why this process ends. If standard error is the journal, it is used, because the journal knows the unit of
+/// that stream. For other messages, the journal asks the kernel for the unit of the sender, and this process may end
+/// before that.
 pub fn last_words(why: &str) {
     if stderr_is_the_journal() && fields_of(why).is_none() {
         let lines: String = plain_lines(why).lines().map(|line| format!("<3>{line}\n")).collect();
@@ -103,17 +103,17 @@ pub fn last_words(why: &str) {
     log::error!("{why}");
 }
 
-/// Writes a panic to standard error. It uses no logger, because the panic may come from a logger. It takes no lock,
-/// because another thread may hold that lock forever.
+/// Writes a panic to standard error. No logger is used, because the panic may come from a logger. No lock is taken,
+/// because another thread may never release it.
 pub fn last_words_of_panic(what: &str) {
     let prefix = if stderr_is_the_journal() { "<2>" } else { "error: " };
     let text: String = what.lines().map(|line| format!("{prefix}{line}\n")).collect();
-    // Without standard error there is no other place for the message.
+    // If this fails, there is no other place for the message.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Whether standard error is the journal. systemd puts the journal's device and inode into `JOURNAL_STREAM`; a
-/// redirected standard error has other numbers.
+/// Whether standard error is the journal. systemd writes the device and inode of the journal's stream into
+/// `JOURNAL_STREAM`. A redirected standard error has another device or inode.
 fn stderr_is_the_journal() -> bool {
     let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
     let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") else { return false };
@@ -135,7 +135,7 @@ impl<L: Log> Log for OursOnly<L> {
         if !self.enabled(record.metadata()) {
             return;
         }
-        // A message may quote a server, and journalctl prints to a terminal, so control characters are removed.
+        // A message may quote a server, and journalctl prints it to a terminal. So control characters are removed.
         let message = plain_lines(&redaction::masked(record.args().to_string()));
         let fields = fields_of(&message);
         let fields = fields.as_ref().map_or(&[][..], |fields| fields.as_slice());

@@ -60,8 +60,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Sets the umask so that this process and its children create no file that other users can write. A unit, a container or a
-/// shell may start this process with umask 000.
+/// Changes the umask so that no other user can write a file that this process or a child creates. A unit, a container
+/// or a shell may start this process with umask 000.
 fn keep_others_from_writing() {
     let by_others = Mode::S_IWGRP | Mode::S_IWOTH;
     let given = umask(by_others);
@@ -76,7 +76,8 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
     }
 }
 
-/// Prints the requested help or version, or the error in the flags. Like every error, the error in the flags ends with its code.
+/// Prints the requested help or version, or the error in the flags. An error in the flags ends with its error code,
+/// like every error.
 fn print_help_or_error(answer: &clap::Error) -> ExitCode {
     if !answer.use_stderr() {
         answer.exit();
@@ -89,7 +90,7 @@ fn print_help_or_error(answer: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "\n\nerror: a command is missing",
         _ => "",
     };
-    // Nothing is left to do if standard error is closed.
+    // If standard error is closed, there is no other place for the message.
     let _ = writeln!(stderr, "{}{missing} [{}]", shown.trim_end(), Kind::WrongUsage);
     ExitCode::from(exit::USAGE)
 }

@@ -23,7 +23,8 @@ use crate::cli::{Color, Output};
 use kops_agent_node::last_applied::superseded as superseded_means;
 use kops_agent_node::run::Printer;
 
-/// Prints everything that a node must have: the names of its resources as text, or `resources` as JSON.
+/// Prints everything that a node must have. The text output has the names of the resources, and the JSON output has
+/// `resources`.
 pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: Output) -> Result<u8> {
     match output {
         Output::Json => {
@@ -43,7 +44,7 @@ pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: 
     }
 }
 
-/// A plan in JSON, or only its summary.
+/// The JSON of a plan. `plan` is `None` if only the summary is wanted.
 #[derive(Serialize)]
 struct Summarized<'a> {
     summary: Summary,
@@ -51,7 +52,7 @@ struct Summarized<'a> {
     plan: Option<&'a Plan>,
 }
 
-/// Prints a plan, or only its summary if `is_brief` is true.
+/// Prints a plan. If `is_brief` is true, prints only the summary.
 pub fn print_plan(plan: &Plan, is_brief: bool, output: Output, color: Color) -> Result<u8> {
     let style = Style { colour: in_color(color), diffs: true };
     match output {
@@ -121,7 +122,7 @@ pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
     }
 }
 
-/// Prints the results of a run as its flags say.
+/// Prints the result of a run in the format that the flags ask for.
 pub struct ResultPrinter {
     pub output: Output,
     pub color: Color,

@@ -9,7 +9,7 @@ use kops_agent_process::output::one_line;
 
 use crate::logging;
 
-/// Maximum length of a panic's message, in characters. It may contain untrusted text.
+/// Maximum length of a panic message, in characters. The message may contain untrusted text.
 const LONGEST: usize = 2000;
 
 /// Installs the panic hook, which writes by [`logging::last_words_of_panic`].
@@ -26,11 +26,11 @@ pub fn start() {
     }));
 }
 
-/// The address of the program in memory. With address space layout randomization, the kernel chooses a different
-/// address at each start.
+/// The address at which the program is loaded. With address space layout randomization, it is different at each
+/// start.
 fn load_address() -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    // A static program maps no other file.
+    // A statically linked program maps no other file.
     let of_file = maps.lines().find(|line| line.contains('/'));
     let address = of_file.and_then(|line| line.split_once('-'));
     address.map_or_else(|| "an unknown address".to_owned(), |(address, _)| format!("0x{address}"))

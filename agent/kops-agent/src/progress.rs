@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 
 use crate::{logging, output};
 
-/// How long another program may work for a run without a sign of progress. Examples are a package manager that waits
-/// for locks, containerd that pulls images, and a user's hook, whose unit may allow any time.
+/// How long a program that a run started may work without a sign of progress. Examples are a package manager that
+/// waits for locks, containerd that pulls images, and an operator's hook without a timeout.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// Shows the progress of a run.
@@ -34,9 +34,9 @@ struct Download {
 }
 
 impl Watch {
-    /// Shows bars if standard error is a terminal that can draw them, and writes lines if it is not.
+    /// Shows progress bars if standard error is a terminal that can draw them. Otherwise writes lines.
     pub fn start() -> Box<dyn Progress> {
-        // A dumb terminal cannot show bars, because they are drawn by moving the cursor.
+        // Progress bars move the cursor, and a dumb terminal cannot move it.
         let is_dumb = output::is_dumb(std::env::var_os("TERM").as_deref());
         let on_terminal = std::io::stderr().is_terminal() && !is_dumb;
         let target = if on_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -132,7 +132,7 @@ impl Progress for Watch {
     }
 }
 
-/// The downloads that are under way, in a few words.
+/// A short text about the running downloads.
 struct Downloading<'a>(&'a BTreeMap<String, Download>);
 
 impl fmt::Display for Downloading<'_> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 static STARTED: OnceLock<Instant> = OnceLock::new();
 
-/// Records the start of the process. `main` calls it first.
+/// Records the time of the start. `main` calls this first.
 pub fn note() {
     at();
 }

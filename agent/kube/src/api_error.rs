@@ -9,21 +9,21 @@ use kube::Error;
 use kube::core::Status;
 use tokio::time::timeout;
 
-/// The timeout of one request. Webhooks may take half a minute.
+/// Timeout of one request. It is long because a webhook may take half a minute.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The reason that a conflict gives if another manager owns the field.
+/// The reason in a 409 response if another field manager owns the field.
 const FIELD_CONFLICT: &str = "FieldManagerConflict";
 
 #[derive(Debug)]
 pub enum ApiError {
     /// The API server rejected the request.
     Refused(Box<Status>),
-    /// There was no answer, or no readable answer.
+    /// The API server did not answer, or its answer was unreadable.
     Unanswered(String),
 }
 
 impl ApiError {
-    /// Whether the object does not exist, or its kind is not served.
+    /// Whether the object does not exist, or the API server does not serve its kind.
     pub fn is_not_found(&self) -> bool {
         matches!(self, ApiError::Refused(status) if status.is_not_found() || status.code == 404)
     }
@@ -35,14 +35,14 @@ impl ApiError {
 
     /// Whether the request would change an immutable field.
     pub fn is_of_immutable_field(&self) -> bool {
-        // The words of the message depend on the kind of the object. In this order: Deployments and Jobs;
-        // StatefulSets and PersistentVolumeClaims; Services.
+        // The message depends on the kind of the object. The words are for Deployments and Jobs, for StatefulSets and
+        // PersistentVolumeClaims, and for Services, in this order.
         const WORDS: [&str; 3] = ["immutable", "updates to", "may not change"];
         matches!(self, ApiError::Refused(status) if status.code == 422
             && WORDS.iter().any(|words| status.message.contains(words)))
     }
 
-    /// The fields that other managers own, each with its manager. Empty if there is no field conflict.
+    /// The conflicting fields, each with the manager that owns it. Empty if there is no field conflict.
     pub fn field_conflicts(&self) -> Vec<String> {
         let ApiError::Refused(status) = self else { return Vec::new() };
         let causes = status.details.iter().flat_map(|details| &details.causes);

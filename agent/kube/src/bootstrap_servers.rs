@@ -31,7 +31,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of all requests and connections of [`own_departure`] together.
 const ASKED_WITHIN: Duration = Duration::from_secs(20);
 
-/// The port of the bootstrap server; `None` if the configuration has no such server.
+/// The port of the bootstrap server. `None` if kops-controller's configuration has no bootstrap server.
 pub fn port(options: &KopsControllerOptions) -> Result<Option<u16>> {
     let Some(server) = &options.server else { return Ok(None) };
     let number = server.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
@@ -76,7 +76,7 @@ async fn control_plane(node: NodeObject, port: u16) -> ControlPlane {
     }
 }
 
-/// Why nothing accepts connections at an address.
+/// Why a connection to the address fails. `None` if it succeeds.
 async fn silent(address: SocketAddr) -> Option<String> {
     match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
         Ok(Ok(_)) => None,
@@ -85,16 +85,15 @@ async fn silent(address: SocketAddr) -> Option<String> {
     }
 }
 
-/// The kubeconfigs of a control plane.
 #[derive(Clone, Copy, Debug)]
 pub struct Kubeconfigs<'a> {
     /// The kubeconfig of kops-agent's controller, which may list Nodes.
     pub controller: &'a Path,
-    /// kubelet's, which names this machine's Node and may list its pods.
+    /// kubelet's kubeconfig, which names this machine's Node and may list its pods.
     pub kubelet: &'a Path,
 }
 
-/// Whether the server of this machine may leave. The answer comes within 20 seconds.
+/// Whether the bootstrap server of this machine may be removed. Returns within 20 seconds.
 pub async fn own_departure(
     leaving: Leaving,
     options: &KopsControllerOptions,

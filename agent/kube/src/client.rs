@@ -41,28 +41,28 @@ use kubeconfig::{Access, Credentials};
 use service_account::TokenFile;
 use way::Way;
 
-/// The deadline of a new connection.
+/// Timeout of a new connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// A connection that receives nothing for this long is closed. The API server ends a quiet watch sooner, after the 290 s that kube asks
-/// for.
+/// A connection that receives no data for this time is closed. A quiet watch ends earlier: kube asks the API server
+/// to end it after 290 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// A connection that accepts no data for this long is closed.
+/// A connection that can send no data for this time is closed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(295);
 
-/// Creates a client for the kubeconfig's current context. Without a kubeconfig, the client is for the cluster of this pod.
+/// Creates a client for the current context of the kubeconfig. Without a kubeconfig, creates a client for the cluster
+/// of this pod.
 pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     connection(kubeconfig)?.open(RetryPolicy::server_retry())
 }
 
-/// Creates a client for the kubeconfig that a user has chosen. Runs the login program of the kubeconfig now, if it
-/// names one.
+/// Creates a client for the kubeconfig that a user has chosen. If the kubeconfig names a login program, runs it now.
 pub fn client_of(chosen: &Chosen) -> Result<Client> {
     tls::install_provider();
     of_kubeconfig(chosen)?.open(RetryPolicy::server_retry())
 }
 
-/// Creates a client for the kubeconfig that a user has chosen, without running a login program: such a program may ask the user or a
-/// cloud, and may take long. The client sends each request once. Fails if the kubeconfig names a login program.
+/// Creates a client for the kubeconfig that a user has chosen. Fails if the kubeconfig names a login program: such a
+/// program may ask the user or a cloud, and may take long. The client sends each request once.
 pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
     tls::install_provider();
     let access = Kubeconfig::from_files(chosen)?.access(chosen.context.as_deref())?;
@@ -73,7 +73,8 @@ pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
     of_access(access)?.open(asking_once()?)
 }
 
-/// Creates a client that sends each request once. A 429 is an answer to the caller, not a reason to retry for minutes.
+/// Creates a client that sends each request once. The caller gets a 429 response immediately instead of after minutes
+/// of retries.
 pub fn client_asking_once(kubeconfig: &Path) -> Result<Client> {
     tls::install_provider();
     of_kubeconfig(&Chosen::file(kubeconfig))?.open(asking_once()?)
@@ -84,7 +85,8 @@ fn asking_once() -> Result<RetryPolicy> {
     Ok(RetryPolicy::new(pause, pause, 0, false)?)
 }
 
-/// The connection by the kubeconfig's current context. Without a kubeconfig, the connection to the cluster of this pod.
+/// The connection for the current context of the kubeconfig. Without a kubeconfig, the connection to the cluster of
+/// this pod.
 fn connection(kubeconfig: Option<&Path>) -> Result<Connection> {
     tls::install_provider();
     match kubeconfig {
@@ -131,7 +133,8 @@ fn of_service_account() -> Result<Connection> {
     let folder = Path::new(service_account::FOLDER);
     let tls = service_account::trusting_file(folder.join("ca.crt"))?;
     let token = TokenFile::open(folder.join("token"))?;
-    // No proxy: a pod is inside the cluster of its API server, and an egress proxy leads out of it.
+    // Without a proxy: the API server is in the same cluster as the pod, and an egress proxy is for requests to other
+    // networks.
     Connection::new(&server, None, None, tls, Authorization::File(Arc::new(token)))
 }
 
@@ -153,7 +156,8 @@ impl Authorization {
         })
     }
 
-    /// Notes that the API server rejected this value. The next request uses a new one, as in client-go.
+    /// Notes that the API server rejected this value. If it came from a login program, the next request gets a new
+    /// value, as in client-go.
     async fn refused(&self, value: Option<HeaderValue>) {
         if let (Authorization::Exec(program), Some(value)) = (self, value) {
             program.refused(&value).await;
@@ -165,7 +169,7 @@ impl Authorization {
 #[derive(Clone)]
 struct Connection {
     url: Uri,
-    /// The name that the server's certificate must have; `None` for the host of the URL.
+    /// The name that the server's certificate must have. `None` means the host in the URL.
     server_name: Option<ServerName<'static>>,
     proxy: Option<ProxyServer>,
     tls: ClientConfig,
@@ -193,10 +197,10 @@ impl Connection {
         Ok(Connection { url, server_name: server_name.transpose()?, proxy, tls, authorization })
     }
 
-    /// Creates a client. It connects with its first request.
+    /// Creates a client. The client opens a connection when it sends its first request.
     fn open(self, retries: RetryPolicy) -> Result<Client> {
         let Connection { url, server_name, proxy, tls, authorization } = self;
-        // Never send unencrypted requests through a proxy.
+        // A proxy could read unencrypted requests, so only https requests use the proxy.
         let way = Way::by(proxy.as_ref().filter(|_| url.scheme_str() == Some("https")))?;
         let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         if let Some(name) = server_name {
@@ -297,7 +301,7 @@ mod tests {
         .await;
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("login");
-        // Each call returns the next number, starting at 2.
+        // Each call of the program returns the next number. The first number is 2.
         let program = "printf x >>\"$COUNT\"; echo '{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"status\": {\"token\": \"'$(wc -c <\"$COUNT\")'\"}}'";
         std::fs::write(&script, program).unwrap();
         let kubeconfig = folder.path().join("kubeconfig");

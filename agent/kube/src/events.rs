@@ -16,19 +16,18 @@ use tokio::time::{Instant, timeout};
 
 use crate::lease::{self, NAMESPACE};
 
-/// The API server forgets an Event after an hour. So an Event about a lasting problem is created again after this time.
+/// Time after which an Event about a lasting problem is created again. The API server deletes an Event after an hour.
 const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
-/// Timeout of creating an Event, including the wait for its turn. The next reconcile of its Node retries a failed
-/// Event.
+/// Timeout of the creation of an Event, including the wait for a free slot. If the creation fails, the next reconcile
+/// of the Node retries it.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How many Events are created at a time. Each Event needs a connection, and a wrong cluster name causes an Event for
-/// every Node.
+/// Maximum number of Events that are created at the same time. Each creation needs a connection, and a wrong cluster
+/// name causes an Event for every Node.
 const AT_ONCE: usize = 8;
 
-/// The longest message of an Event, in characters.
+/// Maximum length of an Event's message, in characters.
 const LONGEST_MESSAGE: usize = 1000;
 
-/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Normal,
@@ -37,7 +36,7 @@ enum Kind {
 
 macro_rules! reasons {
     ($($reason:ident)+) => {
-        /// The reason of an Event. Reasons are stable, because alerts and scripts select Events by them.
+        /// The reason of an Event. A reason never changes, because alerts and scripts select Events by it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Reason {
             $($reason,)+
@@ -46,10 +45,9 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// The reasons that no decision gives.
+            /// All reasons except those of decisions.
             pub const ALL: &[Reason] = &[$(Reason::$reason),+];
 
-            /// The reason as the Event has it.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Reason::$reason => stringify!($reason),)+
@@ -77,9 +75,9 @@ reasons! {
 }
 
 pub struct Events {
-    /// kOps lets its controller create Events in its own namespace only.
+    /// The namespace is fixed: kOps lets its controller create Events in this namespace only.
     events: Api<Event>,
-    /// The component that Events name as their source.
+    /// The component in the source field of an Event.
     component: &'static str,
     said: Mutex<BTreeMap<String, Instant>>,
     slots: Semaphore,
@@ -100,23 +98,23 @@ impl Events {
         }
     }
 
-    /// Creates a warning about a Node, unless it was created lately. A failure is only logged, because the log has
-    /// the message too.
+    /// Creates a warning about a Node, unless the same warning was created within the last hour. A failure is only
+    /// logged, because the log also has the warning.
     pub async fn warn(&self, node: &str, reason: Reason, message: &str) {
         self.say(Kind::Warning, about_node(node), reason, message).await;
     }
 
-    /// Creates a warning about the controller itself, with its Lease as the object.
+    /// Creates a warning about the controller itself. The object of the Event is the controller's Lease.
     pub async fn warn_of_controller(&self, reason: Reason, message: &str) {
         self.say(Kind::Warning, about_lease(), reason, message).await;
     }
 
-    /// Creates a warning about add-ons, with the namespace kube-system as the object.
+    /// Creates a warning about add-ons. The object of the Event is the namespace kube-system.
     pub async fn warn_of_addons(&self, reason: Reason, message: &str) {
         self.say(Kind::Warning, about_namespace(), reason, message).await;
     }
 
-    /// Creates a normal Event about add-ons, with the namespace kube-system as the object.
+    /// Creates a normal Event about add-ons. The object of the Event is the namespace kube-system.
     pub async fn tell_of_addons(&self, reason: Reason, message: &str) {
         self.say(Kind::Normal, about_namespace(), reason, message).await;
     }
@@ -125,7 +123,7 @@ impl Events {
         let reason = reason.name();
         let object = about.name.clone().unwrap_or_default();
         let message = &output::one_line(message, LONGEST_MESSAGE);
-        // Equal Events get equal names, so several controllers and restarts create no copies.
+        // Equal Events have equal names. So several controllers, or one controller after a restart, create no copies.
         let digest = sha256_hex(format!("{object} {reason} {message}").as_bytes());
         let name = format!("{object}.{}", &digest[..16]);
         if self.was_said(&name) {
@@ -189,9 +187,10 @@ fn about_node(node: &str) -> ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Node".into()),
         name: Some(node.into()),
-        // A Node has no namespace, but an Event's object must be in the Event's own namespace.
+        // A Node has no namespace, but the namespace of an Event's object must equal the namespace of the Event.
         namespace: Some(NAMESPACE.into()),
-        // kubelet's Events have the Node's name as the UID, and `kubectl describe node` looks for that.
+        // `kubectl describe node` finds Events by this UID. kubelet's Events also have the name of the Node as the
+        // UID.
         uid: Some(node.into()),
         ..ObjectReference::default()
     }
@@ -202,7 +201,7 @@ fn about_namespace() -> ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Namespace".into()),
         name: Some(NAMESPACE.into()),
-        // An Event's object must be in the Event's own namespace.
+        // The namespace of an Event's object must equal the namespace of the Event.
         namespace: Some(NAMESPACE.into()),
         ..ObjectReference::default()
     }
@@ -267,7 +266,7 @@ mod tests {
     async fn few_are_said_at_once() {
         let under_way = Arc::new(Semaphore::new(0));
         let most = Arc::new(AtomicUsize::new(0));
-        // The server answers the first requests only once the maximum number is in flight.
+        // The server answers the first requests only when the maximum number of requests is in flight.
         let (now, full, come) = (under_way.clone(), Arc::new(Barrier::new(AT_ONCE)), AtomicUsize::new(0));
         let max = most.clone();
         let server = TestServer::start(move |_| {
@@ -279,7 +278,7 @@ mod tests {
                 if is_first {
                     full.wait().await;
                 }
-                // Give further requests time to arrive, in case the limit fails.
+                // If the limit does not work, more requests arrive during this pause.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 now.forget_permits(1);
                 Ok(text(409, r#"{"apiVersion":"v1","kind":"Status","status":"Failure","code":409}"#))

@@ -9,7 +9,7 @@ use crate::own_node::Untold;
 
 pub const FINDERS: &[Finder] = &[kind_as::<ApiError>, kind_as::<Untold>, of_client];
 
-/// The kind of an error of the client library.
+/// The kind of the failure, if `cause` is an error of the client library.
 fn of_client(cause: &(dyn Error + 'static)) -> Option<Kind> {
     Some(match cause.downcast_ref::<kube::Error>()? {
         kube::Error::Api(_) => Kind::ApiServerRefused,

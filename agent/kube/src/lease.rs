@@ -36,23 +36,24 @@ pub struct Contest {
 
 pub const OF_CONTROLLERS: Contest = Contest { lease: NAME, doing: "this process labels Nodes" };
 
-/// How long a Lease keeps others out after it was renewed.
+/// Time after the last renewal until other processes may take the Lease.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// A holder that could not renew the Lease for this long stops writing.
+/// Time after the last renewal until the holder stops writing.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How often a holder renews the Lease, and others check it.
+/// Interval between two renewals by the holder, and between two checks by other processes.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Timeout of reading and writing the Lease. It is long enough for a slow API server: a timed-out write may still succeed, and its
-/// writer then holds the Lease unknowingly. It is short enough for another try before [`RENEW_DEADLINE`].
+/// Timeout of reading and writing the Lease. A timed-out write may still succeed, and then this process holds the
+/// Lease unknowingly, so the timeout is long enough for a slow API server. It is short enough for another try before
+/// [`RENEW_DEADLINE`].
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A contender that has not tried for this long is stuck.
+/// A process that has not tried for this time to take or renew the Lease is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// Whether this process may write. Clones share this state.
+/// Whether this process may write to the API server. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     start: Instant,
-    /// Until when this process may write, in milliseconds after `start`; zero if it may not.
+    /// The end of the time in which this process may write, in milliseconds after `start`. Zero if it may not write.
     until: Arc<AtomicU64>,
 }
 
@@ -61,12 +62,12 @@ impl Leadership {
         Leadership { start: Instant::now(), until: Arc::default() }
     }
 
-    /// Leadership without a contest, for a single run.
+    /// A leadership without a Lease, for a single run.
     pub fn uncontested() -> Leadership {
         Leadership { start: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    /// Leadership by a Lease that was renewed just now and is never renewed again.
+    /// A leadership by a Lease that was just renewed. The Lease is never renewed again.
     #[cfg(any(test, feature = "testing"))]
     pub fn renewed_now() -> Leadership {
         let leadership = Leadership::none();
@@ -74,13 +75,13 @@ impl Leadership {
         leadership
     }
 
-    /// Leadership of a process that does not lead.
+    /// A leadership of a process that does not hold the Lease.
     #[cfg(any(test, feature = "testing"))]
     pub fn of_another() -> Leadership {
         Leadership::none()
     }
 
-    /// For how much longer this process may begin a write; `None` if it may not. A write that begins in that time and takes at most
+    /// How much longer this process may begin a write. `None` if it may not begin one now. A write that takes at most
     /// [`Leadership::LONGEST_WRITE`] ends before another process may write.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining_at(Instant::now())
@@ -105,26 +106,26 @@ impl Leadership {
     }
 }
 
-/// A unique name for this contender: the machine's name and a random part.
+/// A unique name of this process for the Lease: the machine's name and a random part.
 pub fn identity() -> Result<String> {
     let host = nix::unistd::gethostname().context("reading this machine's name")?;
     let unique = random::name().context("making a unique name")?;
     Ok(format!("{}_{unique}", host.to_string_lossy()))
 }
 
-/// A contender for the Lease.
+/// Contends for a Lease.
 pub struct Election {
     leases: Api<Lease>,
     contest: Contest,
     identity: String,
     leadership: Leadership,
     leads: watch::Sender<bool>,
-    /// When this process last contended, in milliseconds after the start.
+    /// When this process last tried to take or renew the Lease, in milliseconds after the start.
     beat: AtomicU64,
 }
 
 impl Election {
-    /// Contends under `identity`, which must be unique to this process.
+    /// Contends with the name `identity`, which must be unique to this process.
     pub fn new(client: Client, contest: Contest, identity: String) -> Election {
         let (leads, _) = watch::channel(false);
         Election {
@@ -137,19 +138,18 @@ impl Election {
         }
     }
 
-    /// Whether this process may write at the moment.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
 
-    /// Reports when this process begins and stops leading.
+    /// Receives `true` when this process begins to lead, and `false` when it stops.
     pub fn leads(&self) -> watch::Receiver<bool> {
         self.leads.subscribe()
     }
 
     pub async fn run(&self) {
         let mut seen: Option<Seen> = None;
-        // If an API server is unreachable for an hour, the problem is logged once.
+        // A repeated problem is logged once, even if an API server is unreachable for an hour.
         let mut said = String::new();
         loop {
             let asked = Instant::now();
@@ -177,7 +177,7 @@ impl Election {
         }
     }
 
-    /// Releases the Lease, so that the next holder need not wait.
+    /// Releases the Lease. The next holder can then take it immediately.
     pub async fn release(&self) {
         if self.leadership.remaining().is_none() {
             return;
@@ -200,8 +200,8 @@ impl Election {
         }
     }
 
-    /// The answer to a probe if this process has stopped contending; `None` while it contends. Each attempt takes a few seconds at most,
-    /// whatever the API server does.
+    /// The failure text for a probe if this process no longer contends. `None` while the process contends. An attempt
+    /// takes a few seconds at most, even if the API server hangs.
     pub fn not_live(&self) -> Option<String> {
         let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
         let is_stuck = self.leadership.start.elapsed().saturating_sub(beat) >= STUCK_AFTER;
@@ -230,7 +230,7 @@ impl Election {
         }
     }
 
-    /// Takes or renews the Lease if that is allowed. Returns whether this process holds it.
+    /// Takes or renews the Lease if this process may write it. Returns whether this process now holds the Lease.
     async fn contend(&self, seen: &mut Option<Seen>, now: Instant) -> Result<bool> {
         let name = self.contest.lease;
         let Some(mut lease) = self.leases.get_opt(name).await.context("reading the Lease")? else {
@@ -267,21 +267,21 @@ impl Election {
     }
 }
 
-/// The last version of a Lease, and when this process first saw that version.
+/// The last seen version of a Lease, and when this process first saw this version.
 pub struct Seen {
     version: Option<String>,
     at: Instant,
 }
 
 impl Seen {
-    /// The observation of a Lease now, given the observation before.
+    /// Records the present version of the Lease. `before` is the last record.
     pub fn new(lease: &Lease, before: Option<&Seen>, now: Instant) -> Seen {
         let version = lease.metadata.resource_version.clone();
         let at = before.filter(|seen| seen.version == version).map_or(now, |seen| seen.at);
         Seen { version, at }
     }
 
-    /// Whether the Lease has not changed for longer than its duration.
+    /// Whether the Lease has not changed for longer than the duration that it states.
     pub fn has_expired(&self, lease: &Lease, now: Instant) -> bool {
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
         let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -294,7 +294,7 @@ enum Next {
     Write,
 }
 
-/// Whether this process may write the Lease: it holds the Lease, or the Lease is free or has expired.
+/// Whether this process may write the Lease: it is the holder, the Lease has no holder, or the Lease has expired.
 fn next(lease: &Lease, seen: &mut Option<Seen>, identity: &str, now: Instant) -> Next {
     let is_now = Seen::new(lease, seen.as_ref(), now);
     let has_expired = is_now.has_expired(lease, now);
@@ -303,12 +303,12 @@ fn next(lease: &Lease, seen: &mut Option<Seen>, identity: &str, now: Instant) ->
     if holder.is_empty() || holder == identity || has_expired { Next::Write } else { Next::Wait }
 }
 
-/// The holder of a Lease; empty if it is free.
+/// The holder of a Lease. Empty if the Lease has no holder.
 pub fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// Whether the Lease was written. After a conflict, another contender was faster.
+/// Whether the write of the Lease succeeded. A conflict means that another process was faster.
 fn written(result: Result<Lease, Error>) -> Result<bool> {
     match result {
         Ok(_) => Ok(true),

@@ -4,8 +4,8 @@ use kube::api::{ListParams, ObjectList};
 
 const PAGE: u32 = 500;
 
-/// Reads all pages of a list. A page has as many objects as `selected` says, or 500. `ask` requests one page. Only the results of `keep`
-/// stay in memory while the next page is read.
+/// Reads all pages of a list. `ask` requests one page, with as many objects as `selected` says, or 500. From each
+/// page, only the results of `keep` stay in memory.
 pub async fn all<K, T, E, F>(
     selected: ListParams,
     ask: impl Fn(ListParams) -> F,

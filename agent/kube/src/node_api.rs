@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 
 use crate::api_error::{ApiError, answer};
 
-/// The type of the condition that kubelet sets.
+/// The type of the condition by which kubelet reports that the Node is ready.
 pub const READY: &str = "Ready";
 
-/// A Node with the few fields that are used here: a cluster has thousands of Nodes.
+/// A Node with only the fields that the agent uses. A cluster may have thousands of Nodes.
 pub type NodeObject = Object<NodeSpec, NodeStatus>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -39,7 +39,7 @@ pub struct NodeSpec {
 pub struct NodeStatus {
     #[serde(deserialize_with = "conditions_that_matter")]
     conditions: Vec<Condition>,
-    /// The first address of type `InternalIP`, as its kubelet or its cloud reports it. It may be no IP address.
+    /// The first address of type `InternalIP`, as kubelet or the cloud reports it. The text may be no IP address.
     #[serde(rename = "addresses", deserialize_with = "first_internal_ip")]
     pub(crate) internal_ip_text: Option<String>,
     pub node_info: NodeInfo,
@@ -57,7 +57,7 @@ struct Address {
 pub struct NodeInfo {
     pub kubelet_version: String,
     pub container_runtime_version: String,
-    /// The architecture in Go's words, such as `amd64`.
+    /// The architecture in Go's spelling, such as `amd64`.
     pub architecture: String,
     /// The boot ID that kubelet reports. Empty if kubelet has not reported a valid ID.
     #[serde(rename = "bootID", deserialize_with = "boot_id")]
@@ -81,7 +81,7 @@ pub struct Condition {
 }
 
 impl NodeStatus {
-    /// The condition of this type, which is [`READY`], [`CONDITION`] or one of [`EARLY_WARNINGS`]. Other conditions are not kept.
+    /// The condition of type `wanted`. Only [`READY`], [`CONDITION`] and [`EARLY_WARNINGS`] are kept in memory.
     pub fn condition(&self, wanted: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == wanted)
     }
@@ -92,13 +92,14 @@ impl NodeStatus {
     }
 }
 
-/// The registration of a Node, for a machine that asks to use the Node's name.
+/// What the cluster knows about a Node whose name a new machine wants to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
     pub is_ready: bool,
     /// When the Node was registered, in seconds since 1970, by the API server's clock.
     registered: Option<i64>,
-    /// When the Node's kubelet last reported its condition, in seconds since 1970, by that machine's clock.
+    /// When kubelet last reported the condition of the Node, in seconds since 1970, by the clock of the Node's
+    /// machine.
     last_heartbeat: Option<i64>,
 }
 
@@ -115,8 +116,8 @@ impl Registration {
         }
     }
 
-    /// Whether the Node belongs to an earlier machine, not to the machine of this name that started at `launched`. The kubelet
-    /// of a new machine registers its Node, or reports its condition, after its start.
+    /// Whether the Node belongs to an earlier machine of the same name. The present machine started at `launched`.
+    /// After its start, kubelet of the present machine would have registered the Node or reported its condition.
     pub fn is_of_predecessor(self, launched: Option<i64>) -> bool {
         match (self.registered, self.last_heartbeat, launched) {
             (Some(registered), Some(heartbeat), Some(launched)) => {
@@ -142,7 +143,8 @@ pub fn pods_on(node: &str) -> ListParams {
     ListParams::default().fields(&format!("spec.nodeName={node}"))
 }
 
-/// Keeps only conditions that are used. A page of a list has thousands of others, and each is freed before the next is read.
+/// Keeps only the conditions that the agent uses. A page of a list has thousands of other conditions, and each is
+/// freed before the next one is parsed.
 fn conditions_that_matter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
     struct Conditions;
     impl<'de> Visitor<'de> for Conditions {
@@ -186,7 +188,7 @@ impl Nodes {
         self.api.clone()
     }
 
-    /// Checks that Nodes can be read, by requesting a Node that need not exist.
+    /// Checks that this process may read Nodes, by reading a Node that need not exist.
     pub async fn can_be_read(&self) -> Result<(), Error> {
         self.api.get_opt("kops-agent").await.map(drop)
     }
@@ -206,7 +208,6 @@ impl Nodes {
         Ok(self.api.get_opt(name).await?.map(|node| node.metadata.labels.unwrap_or_default()))
     }
 
-    /// The client, for other objects of the API server.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -222,8 +223,8 @@ impl Nodes {
         self.annotate_all(manager, name, &json!({annotation: value})).await
     }
 
-    /// Sets annotations of a Node with `manager` as the field manager. A null value removes the annotation. A missing Node is an error
-    /// (404).
+    /// Sets annotations of a Node, with `manager` as the field manager. A null value removes its annotation. If the
+    /// Node is missing, fails with 404.
     pub async fn annotate_all(&self, manager: &str, name: &str, annotations: &Value) -> Result<(), ApiError> {
         let parameters = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
@@ -233,12 +234,13 @@ impl Nodes {
         answer(self.client.request_text(request)).await.map(drop)
     }
 
-    /// Patches a Node if it still has the observed version. Returns the patched Node as text. Fails with 409 if the Node has another
-    /// version, and with 404 if the Node is gone.
+    /// Patches a Node if its version is the version of `node`. Returns the patched Node as text. Fails with 409 if
+    /// the Node has another version, and with 404 if the Node is missing.
     pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<String, Error> {
         let parameters = PatchParams {
             field_manager: Some(FIELD_MANAGER.into()),
-            // Every API server knows the patched fields. By default it would search for unknown fields and warn about them.
+            // Without this setting, the API server searches the patch for unknown fields and warns about them. All
+            // API servers know the patched fields.
             field_validation: Some(ValidationDirective::Ignore),
             ..PatchParams::default()
         };
@@ -253,12 +255,13 @@ fn resource() -> ApiResource {
     ApiResource::erase::<Node>(&())
 }
 
-/// Extracts the fields that a reconcile needs.
+/// The fields of a Node that a reconcile needs.
 pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
     let metadata = node.metadata;
     let entries = || metadata.managed_fields.iter().flatten();
-    // This program's own patches are updates. Another client may apply existing labels under this program's name. If
-    // this program treated such labels as its own, it would remove them.
+    // An entry with the operation `Apply` is not from this program, because this program only sends updates. Another
+    // client may apply its own labels under the same manager name. If they counted as this program's labels, it would
+    // remove them.
     let is_ours = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() != Some("Apply")
     };
@@ -276,7 +279,7 @@ pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
     })
 }
 
-/// The keys of the labels that these entries own.
+/// The keys of the labels in `entries`.
 fn labels_of<'a>(entries: impl Iterator<Item = &'a ManagedFieldsEntry>) -> BTreeSet<String> {
     let fields = entries.filter_map(|entry| entry.fields_v1.as_ref());
     fields.flat_map(|fields| managed_labels(&fields.0)).map(str::to_owned).collect()

@@ -12,26 +12,28 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::node_api::NodeObject;
 
-/// The timeout of a page of the list of Nodes. Without it, a connection whose peer is gone would hang the watch for ever.
+/// Timeout of one page of the list of Nodes. Without a timeout, a connection to a vanished server would block the
+/// watch forever.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A watch that starts again after a failure.
+/// A watch of Nodes that restarts after a failure.
 pub struct NodeWatch {
     api: Api<NodeObject>,
     selected: watcher::Config,
     events: BoxStream<'static, watcher::Result<Event<NodeObject>>>,
-    /// When the next page of the list was requested; `None` once the list is complete.
+    /// When the next page of the list was requested. `None` after the list is complete.
     listing: Option<Instant>,
     list_timeout: Duration,
 }
 
 impl NodeWatch {
-    /// Watches these Nodes. `list_timeout` is the timeout of a page of their list: [`LIST_TIMEOUT`].
+    /// Watches all Nodes. `list_timeout` is the timeout of one page of their list. Outside of tests, it is
+    /// [`LIST_TIMEOUT`].
     pub fn new(api: Api<NodeObject>, list_timeout: Duration) -> NodeWatch {
         NodeWatch::selected(api, list_timeout, watcher::Config::default())
     }
 
-    /// Watches the Node of this name only. A kubelet may watch its own Node and no other.
+    /// Watches only the Node with this name. kubelet's credentials allow no other Node.
     pub fn of_node(api: Api<NodeObject>, list_timeout: Duration, name: &str) -> NodeWatch {
         let selected = watcher::Config::default().fields(&format!("metadata.name={name}"));
         NodeWatch::selected(api, list_timeout, selected)
@@ -41,8 +43,8 @@ impl NodeWatch {
         NodeWatch { events: events(&api, &selected), api, selected, listing: None, list_timeout }
     }
 
-    /// Returns the next event, or a problem that is retried. `None` means that the watch has ended, which never happens. Dropping
-    /// the future loses no event.
+    /// Returns the next event. An error is only information, because the watch retries by itself. Never returns
+    /// `None`. Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Result<Event<NodeObject>, Failure>> {
         let failed = |problem: String| Failure::new(Kind::ApiServerUnanswered, problem);
         let timeout = self.listing.map(|since| since + self.list_timeout);
@@ -72,9 +74,9 @@ fn events(
 /// A part of each watched Node, by the Node's name.
 pub struct Watched<T> {
     pub nodes: BTreeMap<String, T>,
-    /// The Nodes of a list that is not complete yet.
+    /// The Nodes of a list of which some pages are still missing.
     listed: BTreeMap<String, T>,
-    /// Whether all Nodes were listed at least once.
+    /// Whether a list of all Nodes was complete at least once.
     pub is_complete: bool,
     part: fn(NodeObject) -> T,
 }
@@ -103,7 +105,7 @@ impl<T: PartialEq> Watched<T> {
     }
 }
 
-/// Stores the part of a Node. Returns whether it differs from before.
+/// Stores the part of a Node. Returns whether the part has changed.
 fn put<T: PartialEq>(nodes: &mut BTreeMap<String, T>, node: NodeObject, part: fn(NodeObject) -> T) -> bool {
     let name = node.metadata.name.clone().unwrap_or_default();
     let part = part(node);
@@ -112,7 +114,7 @@ fn put<T: PartialEq>(nodes: &mut BTreeMap<String, T>, node: NodeObject, part: fn
     is_changed
 }
 
-/// The problem of a page that does not arrive in time.
+/// The problem text if a page of the list exceeds its timeout.
 pub fn no_answer(timeout: Duration) -> String {
     format!("the API server does not answer within {timeout:.0?}")
 }

@@ -15,7 +15,7 @@ mod testing {
 
     use tempfile::TempDir;
 
-    /// A kubeconfig for a server, with a certificate of this name.
+    /// A kubeconfig for a server. The name in its client certificate is `user`.
     pub(super) fn kubeconfig(server: &str, user: &str) -> (TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");

@@ -13,16 +13,16 @@ use own_client::OwnClient;
 #[error("{0}")]
 pub struct SetupError(String);
 
-/// The SDK's default configuration for a region. Like every AWS tool, the SDK finds the settings and the source of credentials on
-/// this machine.
+/// The SDK's default configuration for a region. Like every AWS tool, the SDK reads its settings and the source of
+/// its credentials from this machine.
 pub async fn shared_config(region: &str) -> Result<SdkConfig, SetupError> {
     let region = Region::new(region.to_owned());
     let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?);
     Ok(loader.region(region).load().await)
 }
 
-/// Refuses `KOPS_AWS_ROLE_ARN`. With this variable, upstream's nodeup calls EC2 and Auto Scaling in another role than the
-/// machine's own (upup/pkg/fi/nodeup/awsup/aws_cloud.go). The agent does not support that.
+/// Refuses `KOPS_AWS_ROLE_ARN`, because the agent does not support it. With this variable, upstream's nodeup uses a
+/// different role than the machine's for EC2 and Auto Scaling (upup/pkg/fi/nodeup/awsup/aws_cloud.go).
 pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<(), SetupError> {
     match variable("KOPS_AWS_ROLE_ARN").filter(|role| !role.is_empty()) {
         None => Ok(()),
@@ -40,8 +40,9 @@ pub fn http_client() -> Result<SharedHttpClient, SetupError> {
     Ok(SharedHttpClient::new(client))
 }
 
-/// The endpoint that the environment sets for a service (`S3`): the name of the variable, and the URL. The SDK applies the same rule to its
-/// own requests. Callers need the endpoint for requests without the SDK, and to know the endpoint before a request.
+/// The endpoint of a service (`S3`) in the environment: the name of the variable, and the URL. The SDK follows the
+/// same rule. Callers need the endpoint if they send requests without the SDK, or must know the endpoint before a
+/// request.
 pub fn endpoint_of_environment(
     service: &str,
     variable: impl Fn(&str) -> Option<String>,

@@ -10,9 +10,9 @@ use reqwest::{Client, Method, RequestBuilder, Url};
 use crate::http::{HttpError, client_with_policy};
 use crate::redirects;
 
-/// The stores whose files can be downloaded with this machine's own credentials.
+/// The stores from which files can be downloaded with this machine's own credentials.
 pub trait Buckets: Send + Sync {
-    /// Whether this URL is in one of these stores. Only the URL is inspected: no request is sent.
+    /// Whether a URL is in one of the stores. Sends no request.
     fn locates(&self, url: &str) -> bool;
 
     /// How to request the object at a URL. The location stays usable for at least two minutes.
@@ -21,36 +21,36 @@ pub trait Buckets: Send + Sync {
 
 pub type Locating<'a> = Pin<Box<dyn Future<Output = Result<Location, NotLocated>> + Send + 'a>>;
 
-/// How to request an object over HTTP. A location may hold a credential, so `Debug` shows only the host, and only a
-/// [`LocationClient`] can send the request.
+/// How to request an object over HTTP. A location may contain a credential. So `Debug` shows only the host, and only
+/// a [`LocationClient`] can send the request.
 #[derive(Clone)]
 pub struct Location {
     /// The URL of the object. It may be signed.
     pub url: Url,
-    /// The object's size in bytes, if it is known.
+    /// The size of the object in bytes. `None` if the size is unknown.
     pub size: Option<u64>,
     headers: HeaderMap,
 }
 
 impl Location {
-    /// A location that needs no extra request headers. The URL may be signed.
+    /// A location without extra request headers. Its URL may be signed.
     pub fn new(url: Url) -> Location {
         Location { url, size: None, headers: HeaderMap::new() }
     }
 
-    /// Sets the extra headers of every request for this location, such as a token.
+    /// Sets extra headers, such as a token, for all requests to this location.
     #[must_use]
     pub fn with_headers(self, headers: HeaderMap) -> Location {
         Location { headers, ..self }
     }
 
-    /// Sets the object's size in bytes, if it is known.
+    /// Sets the size of the object in bytes. `None` if the size is unknown.
     #[must_use]
     pub fn of_size(self, size: Option<u64>) -> Location {
         Location { size, ..self }
     }
 
-    /// Whether requests have extra headers. The headers may hold a token, so such a request follows no redirect.
+    /// Whether requests have extra headers. These may contain a token, so such a request follows no redirect.
     pub fn has_headers(&self) -> bool {
         !self.headers.is_empty()
     }
@@ -66,8 +66,8 @@ impl fmt::Debug for Location {
 pub const NOT_FOLLOWED: &str =
     "a request with this machine's credentials follows no redirect; use the URL to which the redirect leads";
 
-/// Sends requests for locations. A request with extra headers follows no redirect. On a redirect to another host, reqwest strips
-/// `Authorization`, but no header that reqwest does not know, such as `X-Auth-Token`.
+/// Sends requests to locations. A request with extra headers follows no redirect. reqwest would strip `Authorization`
+/// on a redirect to another host, but would send headers that it does not know, such as `X-Auth-Token`.
 #[derive(Clone, Debug)]
 pub struct LocationClient {
     following: Client,
@@ -97,7 +97,7 @@ impl LocationClient {
 pub struct NotLocated {
     /// The cause and the remedy. The text does not contain the URL.
     pub reason: String,
-    /// Whether the store refuses this machine. The object may exist.
+    /// Whether the store denies access to this machine. The object may exist.
     pub is_refused: bool,
     /// Whether a retry may help.
     pub may_pass: bool,

@@ -7,11 +7,11 @@ use kops_agent_spec::terminal::one_line;
 
 use crate::dns::NameError;
 
-/// The longest text of one error, in characters. A server may send a text of any length.
+/// Maximum length of an error text, in characters. A server may send a text of any length.
 const LONGEST: usize = 2000;
 
-/// An error and its causes in one line, without repetition. If a cause is a `NameError`, the line has only the text of the `NameError`,
-/// which is complete.
+/// An error and its causes in one line, without repetition. If one of the causes is a `NameError`, the line is only
+/// the text of the `NameError`, because this text is complete.
 pub fn in_one_line(error: &dyn Error) -> String {
     one_line(&all_of(error), LONGEST)
 }

@@ -18,13 +18,13 @@ use answers::Answers;
 
 pub use error::NameError;
 
-/// Reads `/etc/resolv.conf` and `/etc/hosts` for each query, because both still change early in a boot. Concurrent requests
-/// share a query.
+/// Resolves names. Reads `/etc/resolv.conf` and `/etc/hosts` for each query, because both may change early in a boot.
+/// Concurrent requests share one query.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 
 impl SystemResolver {
-    /// The addresses of a name. They come from a query, or from a cache of a few seconds.
+    /// The addresses of a name, from a query or from a cache. The cache keeps an address for a few seconds.
     pub async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
         static ANSWERS: Answers = Answers::new();
         ANSWERS.get(name, || SystemResolver::look_up_now(name)).await
@@ -43,9 +43,9 @@ impl SystemResolver {
     }
 }
 
-/// The addresses of a name in `/etc/hosts`, if it has any. If the name is in this file, no name server is asked, even if the addresses are
-/// of one IP family only. getaddrinfo and Go follow the same rule (`hosts: files dns` in nsswitch.conf(5)). Hickory's resolver
-/// itself would ask a name server for the missing family, and fail if that server does not answer.
+/// The addresses of a name in `/etc/hosts`. If there are any, no name server is asked, even if all addresses are of
+/// one IP family. getaddrinfo and Go follow the same rule (`hosts: files dns` in nsswitch.conf(5)). Hickory's
+/// resolver would ask a name server for the other family, and would fail if the server does not answer.
 fn listed(hosts: &Hosts, name: &str) -> Option<Vec<IpAddr>> {
     let name = DnsName::from_utf8(name.to_lowercase()).ok()?;
     let found = [RecordType::AAAA, RecordType::A]

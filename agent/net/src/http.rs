@@ -18,12 +18,11 @@ use crate::dns::SystemResolver;
 use crate::proxies::{Proxies, ProxyError};
 use crate::tls;
 
-/// No HTTP client could be made.
 #[derive(Debug, Error)]
 pub enum HttpError {
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// A proxy variable is not the URL of an HTTP proxy.
+    /// The value of a proxy variable is not the URL of an HTTP proxy.
     #[error("cannot set up an HTTP client: {0}")]
     Proxy(#[from] ProxyError),
     #[error("cannot set up an HTTP client: {0}")]
@@ -39,32 +38,32 @@ impl Failing for HttpError {
     }
 }
 
-/// A token that no request header can hold.
+/// A token that cannot be the value of a request header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnusableToken {
     #[error("the token is empty")]
     Empty,
-    /// The token has characters that a header may not have, such as a newline.
+    /// The token has characters that a header may not contain, such as a newline.
     #[error("the token has characters that an HTTP header cannot have")]
     NoHeader,
 }
 
-/// HTTP/2 flow control windows in bytes: of one stream, and of a whole connection. They are large enough to fill 1 Gbit/s across a
-/// continent, and small enough to be held in memory.
+/// The HTTP/2 flow control windows of a stream and of a connection, in bytes. They are large enough for 1 Gbit/s
+/// across a continent, and small enough to be held in memory.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// A client for any server: it uses the host's CA bundle, HTTP/2 and the proxies that the environment names. kOps' boot script writes
-/// `spec.networking.egressProxy` to /etc/environment, as `http_proxy`, `https_proxy` and `no_proxy` (upstream: `createProxyEnv` in
-/// pkg/model/resources/nodeup.go). The script itself loads this file, and nodeup's unit reads it. A download has no timeout as a whole,
-/// but it must not stall. The client does not follow a redirect from https to http.
+/// A client for any server. It uses the host's CA bundle, HTTP/2 and the proxies in the environment. kOps' boot
+/// script writes `spec.networking.egressProxy` to /etc/environment, as `http_proxy`, `https_proxy` and `no_proxy`
+/// (upstream: `createProxyEnv` in pkg/model/resources/nodeup.go). The boot script and nodeup's unit both read this
+/// file. A download may take any time, but must not stall. The client does not follow a redirect from https to http.
 ///
 /// [`tls::require_ca_bundle_for`] checks early whether the host has a CA bundle.
 pub fn client() -> Result<Client, HttpError> {
     client_with_policy(crate::redirects())
 }
 
-/// Like [`client`], with this redirect policy.
+/// Like [`client`], but with the redirect policy `redirects`.
 pub(crate) fn client_with_policy(redirects: Policy) -> Result<Client, HttpError> {
     Ok(proxied_builder()?
         .tls_backend_preconfigured(tls_with_http2()?)
@@ -76,25 +75,26 @@ pub(crate) fn client_with_policy(redirects: Policy) -> Result<Client, HttpError>
         .build()?)
 }
 
-/// A client for the API of a cloud: with HTTP/2, and without redirects, because the cloud's tokens may go to this API only.
+/// A client for the API of a cloud, with HTTP/2. It follows no redirect, because a redirect could send the cloud's
+/// token to another server.
 pub fn client_without_redirects() -> Result<Client, HttpError> {
     client_with(tls_with_http2()?)
 }
 
-/// A TLS configuration that offers HTTP/2. If reqwest gets a ready TLS configuration, it adds no ALPN and uses HTTP/1.1.
+/// A TLS configuration that offers HTTP/2. reqwest adds no ALPN to a given TLS configuration, and would use HTTP/1.1.
 fn tls_with_http2() -> Result<rustls::ClientConfig, rustls::Error> {
     let mut config = tls::client_config()?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// A client with this TLS configuration and with the proxies that the environment names. It follows no redirect.
+/// A client with the TLS configuration `config` and with the proxies in the environment. It follows no redirect.
 pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
     Ok(proxied_builder()?.tls_backend_preconfigured(config).redirect(Policy::none()).build()?)
 }
 
-/// A client for the requests of a cloud's own library: with HTTP/1.1, and without redirects. The connect timeout is ten seconds if none
-/// is given.
+/// A client for a cloud's own library, with HTTP/1.1. It follows no redirect. The default connect timeout is ten
+/// seconds.
 pub(crate) fn client_of_library(connect_timeout: Option<Duration>) -> Result<Client, HttpError> {
     let mut builder = proxied_builder()?.tls_backend_preconfigured(tls::client_config()?);
     if let Some(limit) = connect_timeout {
@@ -103,8 +103,9 @@ pub(crate) fn client_of_library(connect_timeout: Option<Duration>) -> Result<Cli
     Ok(builder.redirect(Policy::none()).build()?)
 }
 
-/// A client for a server of the cluster itself, such as kops-controller. It connects to `address` with HTTP/1.1, uses no proxy, and follows
-/// no redirect. Each request has to end within `timeout`, and its TLS handshake within `connect_timeout`.
+/// A client for a server of the cluster itself, such as kops-controller. It connects to `address` with HTTP/1.1, uses
+/// no proxy, and follows no redirect. A request must end within `timeout`, and its TLS handshake within
+/// `connect_timeout`.
 pub fn cluster_client(
     config: rustls::ClientConfig,
     name: &str,
@@ -123,9 +124,10 @@ pub fn cluster_client(
         .build()?)
 }
 
-/// A client for a cloud's metadata service. The service is link-local, so the client uses no proxy, no TLS and no redirects.
+/// A client for a cloud's metadata service. This service is link-local and has no TLS, so the client uses no proxy
+/// and no TLS. It follows no redirect.
 pub fn metadata_client() -> Result<Client, HttpError> {
-    // No request to a metadata service uses TLS. This configuration keeps reqwest from reading the CA bundle.
+    // With this configuration, reqwest does not read the CA bundle, which these requests do not need.
     let config = tls::refusing_every_server("a metadata service does not use TLS".into())?;
     Ok(builder()
         .tls_backend_preconfigured(config)
@@ -135,19 +137,19 @@ pub fn metadata_client() -> Result<Client, HttpError> {
         .build()?)
 }
 
-/// A client builder with the proxies that the environment names.
+/// A client builder with the proxies in the environment.
 fn proxied_builder() -> Result<ClientBuilder, ProxyError> {
     let proxies = Proxies::of_environment()?;
     Ok(builder().proxy(Proxy::custom(move |url| proxies.proxy_for(url).cloned())))
 }
 
-/// Whether a request for this URL goes through a proxy that the environment names. If so, the proxy resolves the server's name.
+/// Whether a request to the URL goes through a proxy in the environment. If so, the proxy resolves the server's name.
 pub fn is_proxied(url: &str) -> bool {
     let (url, proxies) = (Url::parse(url), Proxies::of_environment());
     url.is_ok_and(|url| proxies.is_ok_and(|proxies| proxies.proxy_for(&url).is_some()))
 }
 
-/// A header's value that logs of a request do not show, and that HTTP/2 does not index.
+/// The value of a header that is not logged, and that HTTP/2 does not index.
 pub fn secret(value: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     let mut value = HeaderValue::from_str(value)?;
     value.set_sensitive(true);
@@ -168,7 +170,7 @@ pub fn date_of(answer: &Response) -> Option<i64> {
     Some(OffsetDateTime::parse(date, &Rfc2822).ok()?.unix_timestamp())
 }
 
-/// The body of a response. `None` if it has more than `longest` bytes.
+/// The body of a response. `None` if the body has more than `longest` bytes.
 pub async fn body(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
@@ -180,8 +182,8 @@ pub async fn body(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>
     Ok(Some(bytes))
 }
 
-/// The beginning of a response's body for an error message, as one line of at most `longest` characters. A server may send a body of any
-/// length. If the body is empty, the HTTP status is the only reason.
+/// The beginning of a response's body for an error message: one line of at most `longest` characters. A server may
+/// send a body of any length. Returns an empty text if the body is empty.
 pub async fn said(answer: Response, longest: usize) -> String {
     // A character has four bytes at most.
     let bytes = beginning(answer, longest.saturating_mul(4), |_| false).await;
@@ -189,8 +191,8 @@ pub async fn said(answer: Response, longest: usize) -> String {
     one_line(&text.trim().lines().collect::<Vec<_>>().join("; "), longest)
 }
 
-/// Reads a body until `is_enough` returns true, but at most `longest` bytes. If the connection fails earlier, returns the bytes that
-/// arrived.
+/// Reads a body until `is_enough` returns true, but at most `longest` bytes. If the connection breaks earlier,
+/// returns the bytes that have arrived.
 pub async fn beginning(mut answer: Response, longest: usize, is_enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < longest
@@ -202,15 +204,15 @@ pub async fn beginning(mut answer: Response, longest: usize, is_enough: impl Fn(
     bytes
 }
 
-/// Whether bytes begin like a web page. If the request was not for a web page, a proxy, a mirror or a captive portal answered instead of
-/// the server.
+/// Whether the bytes are the beginning of a web page. If the request was not for a web page, a proxy, a mirror or a
+/// captive portal has answered in place of the server.
 pub fn is_page(beginning: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&beginning[..beginning.len().min(1024)]);
     let text = text.trim_start_matches('\u{feff}').trim_start().to_ascii_lowercase();
     ["<!doctype html", "<html", "<head", "<?xml"].iter().any(|tag| text.starts_with(tag))
 }
 
-/// The innermost cause of a failed request, without the URL. The caller knows the URL, and the URL may be signed.
+/// The innermost cause of a failed request, without the URL. The URL may be signed, and the caller knows it.
 pub fn innermost_cause(error: reqwest::Error) -> String {
     if error.is_timeout() {
         return "it takes too long".to_owned();
@@ -224,7 +226,7 @@ fn builder() -> ClientBuilder {
         .user_agent(concat!("kops-agent/", env!("CARGO_PKG_VERSION")))
         .dns_resolver(Arc::new(SystemResolver))
         .connect_timeout(Duration::from_secs(10))
-        // A `Referer` header would show the original URL to the target of a redirect, and this URL may be signed.
+        // A `Referer` header would send the original URL to the target of a redirect. The original URL may be signed.
         .referer(false)
 }
 

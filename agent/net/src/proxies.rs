@@ -13,7 +13,8 @@ use reqwest::Url;
 use reqwest::header::HeaderValue;
 use thiserror::Error;
 
-/// A proxy variable has a value that no request can use. The value is not shown: it may hold a password.
+/// The value of a proxy variable is not usable. The error does not quote the value, because the value may contain a
+/// password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProxyError {
     #[error("{0} is not a URL; use a URL such as http://proxy.example.com:3128")]
@@ -32,23 +33,23 @@ impl Failing for ProxyError {
     }
 }
 
-/// A proxy, for clients other than reqwest. The type has no `Debug`, because `authorization` holds a password.
+/// A proxy, for clients other than reqwest. This type has no `Debug`, because `authorization` contains a password.
 #[derive(Clone)]
 pub struct ProxyServer {
     /// The proxy's URL, without the login.
     pub url: String,
-    /// The `Proxy-Authorization` header of each request, if the URL has a login (RFC 7617).
+    /// The value of the `Proxy-Authorization` header. `None` if the URL has no login (RFC 7617).
     pub authorization: Option<HeaderValue>,
 }
 
 impl ProxyServer {
-    /// The proxy that the environment names for requests to this URL. `None` if requests go directly to the server.
+    /// The proxy in the environment for requests to this URL. `None` if such requests go directly to the server.
     pub fn of_environment(url: &str) -> Result<Option<ProxyServer>, ProxyError> {
         let Ok(url) = Url::parse(url) else { return Ok(None) };
         Ok(Proxies::of_environment()?.proxy_for(&url).map(ProxyServer::new))
     }
 
-    /// The proxy in the value of a setting. Errors name the setting.
+    /// The proxy in the value of a setting. `setting` is the name for error messages.
     pub fn parse(setting: &'static str, value: &str) -> Result<ProxyServer, ProxyError> {
         proxy(setting, value).map(|url| ProxyServer::new(&url))
     }
@@ -66,7 +67,7 @@ impl ProxyServer {
     }
 }
 
-/// The proxies that an environment names. The type has no `Debug`, because a proxy's URL may hold a password.
+/// The proxies in an environment. This type has no `Debug`, because the URL of a proxy may contain a password.
 #[derive(Clone, Default)]
 pub(crate) struct Proxies {
     http: Option<Url>,
@@ -75,12 +76,12 @@ pub(crate) struct Proxies {
 }
 
 impl Proxies {
-    /// The proxies that this process' environment names. `ALL_PROXY` is not read, because Go does not read it.
+    /// The proxies in the environment of this process. `ALL_PROXY` is not read, because Go does not read it.
     pub(crate) fn of_environment() -> Result<Proxies, ProxyError> {
         Proxies::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The proxies that these environment variables name.
+    /// The proxies in the environment variables that `variable` reads.
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Proxies, ProxyError> {
         let set = |names: [&'static str; 2]| {
             let mut values = names.into_iter().filter_map(|name| Some((name, variable(name)?)));
@@ -108,7 +109,7 @@ impl Proxies {
     }
 }
 
-/// Parses the proxy in the value of a variable. The default scheme is `http`.
+/// The proxy in the value of a variable. The default scheme is `http`.
 fn proxy(name: &'static str, value: &str) -> Result<Url, ProxyError> {
     let url = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
     let url = Url::parse(&url).ok().filter(Url::has_host).ok_or(ProxyError::NoUrl(name))?;
@@ -118,9 +119,9 @@ fn proxy(name: &'static str, value: &str) -> Result<Url, ProxyError> {
     }
 }
 
-/// Whether a host is this machine (by Go's rule) or a cloud's metadata service. A metadata service is link-local, or has Amazon's IPv6
-/// address (docs.aws.amazon.com, "Use the Instance Metadata Service"). A metadata service describes the machine that sends the request, so
-/// the request must not come from a proxy.
+/// Whether a host is this machine (by Go's rule) or a cloud's metadata service. A metadata service describes the
+/// machine that sends the request, so the request must not go through a proxy. A metadata service is link-local, or
+/// has Amazon's IPv6 address (docs.aws.amazon.com, "Use the Instance Metadata Service").
 fn is_nearby(host: &str) -> bool {
     match address(host) {
         None => host == "localhost",
@@ -133,7 +134,7 @@ fn is_nearby(host: &str) -> bool {
     }
 }
 
-/// Parses an address. An IPv4-mapped IPv6 address becomes its IPv4 address, because Go treats the two as equal.
+/// Parses an address. An IPv4-mapped IPv6 address becomes an IPv4 address, because Go treats both as equal.
 fn address(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
@@ -148,7 +149,8 @@ enum Exception {
     Network(IpNet),
     /// An address and a port. Without a port, every port matches.
     Address(IpAddr, Option<String>),
-    /// All names that end with `suffix`, which begins with a dot. `and_itself` adds the name without that dot.
+    /// All names that end with `suffix`, which begins with a dot. With `and_itself`, the name without the dot also
+    /// matches.
     Below {
         suffix: String,
         and_itself: bool,
@@ -157,7 +159,7 @@ enum Exception {
 }
 
 impl Exceptions {
-    /// Reads the value of `no_proxy`. Entries that are not hosts are skipped, as in Go.
+    /// Parses the value of `no_proxy`. Entries that are not hosts are skipped, as in Go.
     fn parse(list: &str) -> Exceptions {
         let entries = list.split(',').map(|entry| entry.trim().to_lowercase());
         Exceptions(entries.filter_map(|entry| Exception::parse(&entry)).collect())
@@ -209,8 +211,8 @@ impl Exception {
     }
 }
 
-/// Splits a host and its port, if it has one: `host:port`, `[IPv6]:port`. An entry with more colons is an IPv6 address without a
-/// port.
+/// Splits a host and an optional port: `host:port`, `[IPv6]:port`. Any other entry with several colons is an IPv6
+/// address without a port.
 fn split_port(entry: &str) -> (&str, Option<String>) {
     let (host, port) = match entry.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
         Some(parts) => parts,

@@ -3,11 +3,11 @@
 use kops_agent_spec::urls::shown_url;
 use reqwest::redirect::{Attempt, Policy};
 
-/// The most redirects of a request. curl's default is 50, and browsers stop at 20.
+/// Maximum number of redirects of a request. curl's default is 50, and browsers stop at 20.
 const MOST: usize = 10;
 
-/// The redirects that the agent's HTTP clients follow: at most 10, without a loop, and never from https to http. Plain http would show the
-/// request to every hop on the way, and let any hop answer.
+/// The redirect policy of the agent's HTTP clients: at most 10 redirects, no loop, and no redirect from https to
+/// http. With plain http, every network on the way could read the request and forge the response.
 pub fn redirects() -> Policy {
     Policy::custom(|attempt: Attempt<'_>| {
         let to = attempt.url();

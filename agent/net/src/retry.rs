@@ -8,10 +8,10 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 /// The deadline and the backoff of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Every attempt starts within this time after the start of the first attempt.
+    /// Every attempt starts within this time. The time begins at the start of the first attempt.
     pub deadline: Duration,
-    /// The timeout of one attempt. The last attempt has the full timeout, too, because the error of an attempt that the deadline cuts short
-    /// would not show the cause.
+    /// Timeout of one attempt. The last attempt may take this time even if it passes the deadline, because an attempt
+    /// that is cut short would not show its cause.
     pub attempt: Duration,
     pub pauses: Pauses,
 }
@@ -24,12 +24,12 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// The pause after a failure. `failures` is the number of failures before this failure.
+    /// The pause after a failure. `failures` is the number of earlier failures.
     pub fn after(self, failures: u32) -> Duration {
         self.first.saturating_mul(2u32.saturating_pow(failures.min(16))).min(self.longest)
     }
 
-    /// Each call returns the next pause, without jitter. The pauses grow as [`Pauses::after`] says.
+    /// A function that returns the next pause at each call, without jitter. The pauses grow as in [`Pauses::after`].
     pub fn growing(self) -> impl FnMut() -> Duration {
         let mut failures: u32 = 0;
         move || {
@@ -39,8 +39,8 @@ impl Pauses {
         }
     }
 
-    /// Each call returns the next pause, with a jitter of at most 100 %. Because of the jitter, the nodes of a group do not all
-    /// retry at the same time.
+    /// A function that returns the next pause at each call, with a jitter of at most 100 %. With jitter, the nodes of
+    /// a group do not all retry at the same time.
     pub fn jittered(self) -> impl FnMut() -> Duration {
         let mut pauses = ExponentialBuilder::default()
             .with_min_delay(self.first)
@@ -63,7 +63,7 @@ impl Default for Retries {
     }
 }
 
-/// Pauses until a deadline, for a loop that retries by itself because [`Retries::run`] does not fit.
+/// The pauses until a deadline, for a loop for which [`Retries::run`] is not suitable.
 pub struct Backoff<P> {
     start: Instant,
     deadline: Duration,
@@ -71,13 +71,13 @@ pub struct Backoff<P> {
 }
 
 impl<P: FnMut() -> Duration> Backoff<P> {
-    /// Begins at the start of the first attempt. Each call of `pause` returns the next pause. Every attempt starts within
-    /// `deadline` after the start of the first attempt.
+    /// The time begins at this call. Every attempt starts within `deadline`. Each call of `pause` returns the next
+    /// pause.
     pub fn new(deadline: Duration, pause: P) -> Backoff<P> {
         Backoff { start: Instant::now(), deadline, pause }
     }
 
-    /// Returns the pause after a failure. `None` means that the next attempt would start at the deadline or later.
+    /// The pause after a failure. `None` if the next attempt would start at the deadline or later.
     pub fn next_pause(&mut self) -> Option<Duration> {
         let pause = (self.pause)();
         leaves_time(self.waited() + pause, self.deadline).then_some(pause)
@@ -100,10 +100,11 @@ pub struct GaveUp<E> {
 }
 
 impl Retries {
-    /// Runs attempts until one succeeds, one fails permanently, or no time is left.
+    /// Runs attempts until one succeeds, until an error is permanent, or until the deadline.
     ///
-    /// `what` names the request in the log. Each attempt itself must apply the timeout [`Retries::attempt`]. `deadline`
-    /// returns how long an error is retried; zero means no retry. Returns the error of the last attempt.
+    /// `what` names the request in the log. The attempt itself must apply the timeout [`Retries::attempt`].
+    /// `deadline` returns how long an error is retried, and zero means no retry. Fails with the error of the last
+    /// attempt.
     pub async fn run<T, E, F>(
         &self,
         what: &str,
@@ -146,7 +147,7 @@ impl Retries {
                 return Err(GaveUp { error, attempts, waited });
             }
             let problem = error.to_string();
-            // A repeated error is logged once: a request that runs every second may fail for hours.
+            // A repeated error is logged once, because a request that runs every second may fail for hours.
             if problem != said {
                 log::info!("{what}: {problem}; trying again {}", until(deadline));
                 said = problem;
@@ -156,7 +157,7 @@ impl Retries {
     }
 }
 
-/// Whether another attempt may start when `elapsed` has passed since the start of the first attempt.
+/// Whether another attempt may start. `elapsed` is the time since the start of the first attempt.
 fn leaves_time(elapsed: Duration, deadline: Duration) -> bool {
     elapsed < deadline
 }

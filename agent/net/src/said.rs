@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::http;
 
-/// The longest code or message that is kept, in characters. Both get into logs and the record.
+/// Maximum length of a code and of a message, in characters. Both are written to logs and to the record.
 const LONGEST_WORDS: usize = 300;
-/// The most bytes that are read of an error response.
+/// Maximum number of bytes that are read of an error response.
 const LONGEST_ERROR: usize = 64 * 1024;
 
-/// A server's code and message of an error.
+/// The code and the message in a server's error response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// The error code, such as `AccessDenied`. May be empty.
@@ -23,7 +23,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// Turns code and message into single lines of bounded length.
+    /// Shortens code and message, and makes each a single line.
     pub fn new(code: &str, message: &str) -> Said {
         let [code, message] = [code, message]
             .map(|words| one_line(&words.lines().collect::<Vec<_>>().join(" "), LONGEST_WORDS));
@@ -35,8 +35,8 @@ impl Said {
         Said::of_body(&http::beginning(answer, LONGEST_ERROR, |_| false).await)
     }
 
-    /// Reads code and message from a body: from XML (`<Error><Code/><Message/></Error>`) or from JSON. The
-    /// message of any other body is its text without tags.
+    /// Reads the code and the message from a body in XML (`<Error><Code/><Message/></Error>`) or JSON. For any other
+    /// body, the message is its text without tags.
     pub fn of_body(body: &[u8]) -> Said {
         let text = String::from_utf8_lossy(body);
         let text = text.trim_start_matches('\u{feff}').trim();
@@ -51,7 +51,7 @@ impl Said {
         }
     }
 
-    /// Whether the message contains these words. Ignores case.
+    /// Whether the message contains `words`. Ignores case.
     pub fn mentions(&self, words: &str) -> bool {
         self.message.to_lowercase().contains(&words.to_lowercase())
     }
@@ -77,7 +77,7 @@ fn of_xml(text: &str) -> Result<(String, String), XmlDecodeError> {
     Ok((code, message))
 }
 
-/// Reads the forms `{"error": {"message", "status", "errors": [{"reason"}]}}`, `{"forbidden": {"message"}}` and
+/// Reads three forms: `{"error": {"message", "status", "errors": [{"reason"}]}}`, `{"forbidden": {"message"}}` and
 /// `{"error", "error_description"}`.
 fn of_json(error: &Value) -> Option<(String, String)> {
     let about = error.as_object()?.values().find(|value| value["message"].is_string()).unwrap_or(error);
@@ -89,7 +89,7 @@ fn of_json(error: &Value) -> Option<(String, String)> {
     Some((code.unwrap_or_default(), message.unwrap_or_default()))
 }
 
-/// The text of a page, without its tags, scripts and styles.
+/// The text of a web page, without tags, scripts and styles.
 fn without_tags(page: &str) -> String {
     let mut text = String::new();
     let mut rest = page;

@@ -1,6 +1,6 @@
 //! TLS trust: one cryptography provider and one set of roots for the whole process.
 
-/// The signature methods of a certificate verifier. They check a handshake's signature like rustls' own verifiers.
+/// The methods of a certificate verifier that check the signature of a handshake, as in rustls' own verifiers.
 macro_rules! rustls_signature_checks {
     () => {
         fn verify_tls12_signature(
@@ -50,7 +50,7 @@ use verifier::{Rule, RuleVerifier};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no CA bundle on this host: install ca-certificates or set SSL_CERT_FILE{details}")]
 pub struct NoCaBundle {
-    /// The errors of reading CA bundles, if any. Begins with punctuation.
+    /// The errors while reading CA bundles. Begins with punctuation, or is empty.
     details: String,
 }
 
@@ -62,7 +62,7 @@ impl Failing for NoCaBundle {
 
 static CACHED: CachedBundle = CachedBundle(Mutex::new(None));
 
-/// The CA bundle as it was last read, or the error that the host has none. `None` until the bundle is read.
+/// The CA bundle, or the error that the host has none. `None` until the bundle is read.
 struct CachedBundle(Mutex<Option<Result<Arc<CaBundle>, NoCaBundle>>>);
 
 impl CachedBundle {
@@ -83,21 +83,21 @@ pub struct CaBundle {
 }
 
 impl CaBundle {
-    /// The bundle of this host, or the bundle that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. The bundle is read once, and cached until
-    /// [`CaBundle::forget`].
+    /// The CA bundle of this host, or the bundle at `SSL_CERT_FILE` and `SSL_CERT_DIR`. The bundle is read once and
+    /// then cached. [`CaBundle::forget`] drops the cache.
     pub fn of_this_host() -> Result<Arc<CaBundle>, NoCaBundle> {
         CACHED.bundle(rustls_native_certs::load_native_certs)
     }
 
-    /// Drops the cached bundle, so the next use reads it again. At a first boot, another process may add an authority, for example a
-    /// script of `spec.additionalUserData`.
+    /// Drops the cached bundle, so that the next use reads it again. At a first boot, another program may add an
+    /// authority, for example a script in `spec.additionalUserData`.
     pub fn forget() {
         CACHED.forget();
     }
 
     fn from_found(found: CertificateResult) -> Result<CaBundle, NoCaBundle> {
         let mut roots = RootCertStore::empty();
-        // Bundles contain certificates that rustls refuses for good reasons. These are skipped without an error.
+        // Some certificates in CA bundles are invalid for rustls. They are skipped without an error.
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
             let details =
@@ -113,12 +113,13 @@ impl CaBundle {
     }
 }
 
-/// Makes aws-lc-rs the cryptography provider of the process. Call it before any use of TLS. Another call has no effect.
+/// Makes aws-lc-rs the cryptography provider of this process. Must be called before any use of TLS. A second call has
+/// no effect.
 pub fn install_provider() {
     let _already_installed = aws_lc_rs::default_provider().install_default();
 }
 
-/// Fails early if one of these URLs needs a CA bundle and the host has none.
+/// Fails early if the host has no CA bundle and a URL in `urls` needs one.
 pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<(), NoCaBundle> {
     if urls.into_iter().any(|url| url.starts_with("https://")) {
         CaBundle::of_this_host()?;
@@ -126,32 +127,32 @@ pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Res
     Ok(())
 }
 
-/// A TLS client configuration that trusts the host's CA bundle. The bundle is read when the first server is verified. Without a
-/// bundle, every TLS server is refused for that reason, and plain HTTP still works.
+/// A TLS client configuration that trusts the host's CA bundle. The bundle is read when the first server is verified.
+/// Without a bundle, TLS fails with an error about the bundle, and plain HTTP works.
 pub fn client_config() -> Result<ClientConfig, rustls::Error> {
     client_config_trusting_current(|| Ok(CaBundle::of_this_host().map_err(unusable)?.roots()))
 }
 
-/// A TLS client configuration that accepts any certificate of a server. Only for operators who request that explicitly, and who get
-/// a warning.
+/// A TLS client configuration that accepts any server certificate. It is only for operators who request it
+/// explicitly, and they get a warning.
 pub fn client_config_without_verification() -> Result<ClientConfig, rustls::Error> {
     Ok(client_by(Rule::Anyone)?.with_no_client_auth())
 }
 
-/// A TLS client configuration that trusts the authorities that `authorities` returns. `authorities` is called for each server,
-/// because the authorities may be replaced while the client is in use.
+/// A TLS client configuration that trusts the authorities that `authorities` returns. `authorities` is called for
+/// each server, because the authorities may change while the client is in use.
 pub fn client_config_trusting_current(
     authorities: impl Fn() -> Result<Arc<RootCertStore>, rustls::Error> + Send + Sync + 'static,
 ) -> Result<ClientConfig, rustls::Error> {
     Ok(client_by(Rule::VouchedForBy(Box::new(authorities)))?.with_no_client_auth())
 }
 
-/// A TLS client configuration that trusts the authorities in this PEM text, and no others.
+/// A TLS client configuration that trusts only the authorities in a PEM text.
 pub fn client_config_trusting(authorities: &str) -> Result<ClientConfig, rustls::Error> {
     Ok(client_of(Arc::new(roots_of(authorities)?))?.with_no_client_auth())
 }
 
-/// Like `client_config_trusting`, with a client certificate: a PEM chain and its key.
+/// Like `client_config_trusting`, but with a client certificate: a PEM chain and its key.
 pub fn client_config_trusting_as(
     authorities: &str,
     chain: &str,
@@ -160,7 +161,7 @@ pub fn client_config_trusting_as(
     config_as(Arc::new(roots_of(authorities)?), chain, key)
 }
 
-/// The authorities in a PEM text. Skips certificates that cannot be used, but fails if no usable one is left.
+/// The authorities in a PEM text. Certificates that cannot be used are skipped. Fails if none remains.
 pub fn roots_of(authorities: impl AsRef<[u8]>) -> Result<RootCertStore, rustls::Error> {
     let certificates = CertificateDer::pem_slice_iter(authorities.as_ref()).filter_map(Result::ok);
     let mut roots = RootCertStore::empty();
@@ -171,8 +172,8 @@ pub fn roots_of(authorities: impl AsRef<[u8]>) -> Result<RootCertStore, rustls::
     }
 }
 
-/// A TLS client configuration that trusts the host's CA bundle, with a client certificate: a PEM chain and its key. Fails if the host
-/// has no CA bundle.
+/// A TLS client configuration that trusts the host's CA bundle, and has a client certificate: a PEM chain and its
+/// key. Fails if the host has no CA bundle.
 pub fn client_config_as(chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
     config_as(CaBundle::of_this_host().map_err(unusable)?.roots(), chain, key)
 }
@@ -182,8 +183,8 @@ fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<Client
     client_of(roots)?.with_client_auth_cert(chain, key)
 }
 
-/// A TLS server configuration with a PEM chain and its key. It accepts only clients whose certificate one of these authorities (PEM)
-/// has signed directly ([`chains::Clients`]).
+/// A TLS server configuration with a PEM chain and its key. It accepts only clients whose certificate was signed
+/// directly by one of `authorities` (PEM). See [`chains::Clients`].
 pub fn server_config_for_clients_of(
     authorities: &str,
     chain: &str,
@@ -197,8 +198,8 @@ pub fn server_config_for_clients_of(
         .with_single_cert(chain, key)
 }
 
-/// A TLS client configuration that trusts only the server with this certificate (PEM), with a client certificate: a PEM chain and
-/// its key.
+/// A TLS client configuration that trusts only the server with `certificate` (PEM), and has a client certificate: a
+/// PEM chain and its key.
 pub fn client_config_pinned_to(
     certificate: &[u8],
     chain: &str,
@@ -222,7 +223,7 @@ fn chain_and_key(
     Ok((chain, key))
 }
 
-/// A TLS client configuration that refuses every server, with `reason` as the error.
+/// A TLS client configuration that fails for every server with the error `reason`.
 pub fn refusing_every_server(reason: String) -> Result<ClientConfig, rustls::Error> {
     Ok(client_by(Rule::Nothing(reason))?.with_no_client_auth())
 }

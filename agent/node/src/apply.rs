@@ -19,8 +19,8 @@ use super::options::RunOptions;
 use super::plan::plan;
 use super::{certificates, last_server, pacing};
 
-/// Steps 6 to 8 of node mode: observes the machine, compares it with the node, and applies the differences. If a step
-/// fails, the next run plans the remaining differences.
+/// Steps 6 to 8 of node mode: observes the machine, compares it with the desired state, and applies the differences.
+/// After a failed step, the next run plans the remaining differences.
 pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = lock(options.waits_for_lock, host).await?;
     if host.record()?.mark() != decision.mark {
@@ -45,8 +45,8 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     host.recognize_programs(&decision.desired, &downloads, watch).await.context("recognizing programs")?;
     let seen = plan(host, decision)?;
     drop(observing);
-    // The host refuses a configuration that it has rolled back. This check comes before the drain: a refused change needs
-    // no slot, and no pod has to leave for it.
+    // The host refuses a configuration that it has rolled back. This check comes before the drain, because a refused
+    // configuration needs neither a slot nor a drain.
     let is_refused = host.refusal(&seen, &decision.desired, &decision.config_hash)?.is_some();
     let paced = match is_refused {
         true => None,
@@ -58,7 +58,8 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     let Some(paced) = paced else {
         return Box::pin(carry_out(host, decision, seen, &downloads, watch)).await;
     };
-    // The machine and the other control planes may have changed while the run waited for its slot or drained the node.
+    // While the run waited for its slot or drained the node, the machine and other control planes may have changed.
+    // So the plan is made again.
     let change = async {
         let plan = plan(host, decision)?;
         Box::pin(last_server::stays(options, host, decision, &plan)).await?;
@@ -109,7 +110,7 @@ async fn carry_out(
         host.keep_begun(&applied).context("saving the configuration before it is applied")?;
     }
     let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;
-    // If pods can run despite the failure, the run has applied everything that did not fail.
+    // If pods can run despite the failure, all other changes have been applied.
     let is_applied = outcome.as_ref().map_or_else(|error| error.kind().leaves_a_working_node(), |_| true);
     if is_applied && !decision.is_last_applied {
         host.keep_applied(&applied).context("saving the applied configuration")?;
@@ -117,7 +118,7 @@ async fn carry_out(
     Ok(outcome?)
 }
 
-/// Starts the units that must run before the node can request certificates. Returns the plan of the remaining steps.
+/// Starts the units that must run before the node can request certificates. Returns the plan without these units.
 async fn with_early_units(
     host: &Host,
     decision: &Decision,
@@ -133,7 +134,7 @@ async fn with_early_units(
     if has_changed { self::plan(host, decision) } else { Ok(plan) }
 }
 
-/// Applies only these units, which must run before the run can apply the whole node. Returns whether anything changed.
+/// Applies only `units`, which must run before the run can apply the whole node. Returns whether anything changed.
 pub async fn early(
     host: &Host,
     units: &DesiredState,

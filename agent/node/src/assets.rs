@@ -27,30 +27,30 @@ use super::doctor::{Logins, Registries, servers_of_file};
 
 pub use check::{Check, Status};
 
-/// Number of files and images that are checked at a time.
+/// Maximum number of files and images that are checked at the same time.
 const AT_ONCE: usize = 8;
-/// How often a check logs its progress.
+/// Interval between two log lines about the progress of a check.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
-/// The secret with the logins that kubelet uses to pull images.
+/// The secret with the registry logins that kubelet uses.
 const DOCKER_CONFIG: &str = "dockerconfig";
 
 /// The nodes that need an asset.
 #[derive(Default)]
 pub struct Users {
     pub groups: BTreeSet<String>,
-    /// Empty for the images of add-ons, which run on any node.
+    /// Empty for images of add-ons, because add-ons run on any node.
     pub architectures: BTreeSet<&'static str>,
 }
 
-/// The files, images and packages that the nodes of a cluster need, and how these nodes reach the registries of the images.
+/// The files, images and packages that the nodes of a cluster need. Also how these nodes reach the registries.
 #[derive(Default)]
 pub struct Assets {
     needs: BTreeMap<Need, Users>,
-    /// The publisher's URL of each file that comes from a mirror, by the URL at the mirror.
+    /// The publisher's URL of each file that comes from a mirror. The key is the URL at the mirror.
     canonical: BTreeMap<String, String>,
-    /// How the nodes of each group reach registries, by the name of the group.
+    /// How the nodes of a group reach registries. The key is the name of the group.
     registries: BTreeMap<String, Registries>,
-    /// `None` if the cluster has no logins.
+    /// The registry logins of the cluster. `None` if it has no logins.
     logins: Option<Logins>,
     /// The channels of the cluster's add-ons.
     channels: Vec<String>,
@@ -58,13 +58,12 @@ pub struct Assets {
     kubernetes: String,
 }
 
-/// A file, an image, a package or a source of packages.
 pub struct Asset<'a> {
     pub need: &'a Need,
     pub users: &'a Users,
-    /// The publisher's URL of a file that comes from a mirror.
+    /// The publisher's URL of a file. Set only if the file comes from a mirror.
     pub canonical: Option<&'a str>,
-    /// The answer of the servers. `None` for packages, and if the servers were not asked.
+    /// What the servers answered. `None` for packages, and without `--check`.
     pub check: Option<Check>,
 }
 
@@ -72,11 +71,12 @@ pub struct Asset<'a> {
 struct Group {
     name: String,
     derivation: Derivation,
-    /// The hashes in the configuration that kOps last wrote for the group.
+    /// The hashes in the last configuration that kOps wrote for the group.
     written: KnownHashes,
 }
 
-/// The named groups, or all groups of the cluster. Bastions are left out: kOps installs nothing on them.
+/// The groups in `named`, or all groups of the cluster if `named` is empty. Bastions are left out, because kOps
+/// installs nothing on them.
 async fn groups(store: &Store, base: &str, named: &[String]) -> Result<Vec<Group>> {
     let names = match named {
         [] => store
@@ -99,7 +99,7 @@ async fn groups(store: &Store, base: &str, named: &[String]) -> Result<Vec<Group
     Ok(groups)
 }
 
-/// The version of kops-agent to which `fleet upgrade` takes nodes. `None` if the state store has no program file.
+/// The version of kops-agent for `fleet upgrade`. `None` if the state store has no program file.
 async fn program(store: &Store, base: &str) -> Result<Option<ProgramFile>> {
     let url = format!("{base}/{PROGRAM_FILE}");
     match store.read_if_present(&url).await? {
@@ -115,15 +115,15 @@ fn channels(base: &str, cluster: &Cluster) -> Vec<String> {
     std::iter::once(bootstrap_channel(base)).chain(of_user).collect()
 }
 
-/// The number of the cluster's version of Kubernetes. The spec may have a URL instead.
+/// The Kubernetes version of the cluster as a number, even if the spec has a URL.
 fn version(cluster: &Cluster) -> String {
     let version = &cluster.spec.kubernetes_version;
     KubernetesVersion::parse(version).map_or_else(|| version.clone(), |version| version.number())
 }
 
 impl Assets {
-    /// Reads the needs of the nodes of the named groups, or of all groups. [`Assets::add_images`] adds the images of add-ons.
-    /// Fails if no machines of these groups become nodes.
+    /// Reads what the nodes of the groups in `named` need. If `named` is empty, reads this for all groups.
+    /// [`Assets::add_images`] adds the images of add-ons. Fails if no group has machines that become nodes.
     pub async fn of_groups(
         store: &Store,
         base: &str,
@@ -138,7 +138,8 @@ impl Assets {
             );
             return Err(Failure::new(Kind::NoGroup, problem).into());
         };
-        // The groups share most files, so one group may know the hash of another group's file.
+        // The groups share most files. So the configuration of one group may have the hash for a file of another
+        // group.
         let mut known = KnownHashes::default();
         for group in &groups {
             known.extend(group.written.clone());
@@ -160,7 +161,7 @@ impl Assets {
         &self.channels
     }
 
-    /// The number of the cluster's version of Kubernetes.
+    /// The Kubernetes version of the cluster.
     pub fn kubernetes(&self) -> &str {
         &self.kubernetes
     }
@@ -179,7 +180,7 @@ impl Assets {
         self.needs.keys().filter(is_unhashed).count()
     }
 
-    /// Calls `tell` with each asset, in order. If `is_check` is true, asks the servers of each file and image first.
+    /// Calls `tell` with each asset, in order. If `is_check` is true, first asks the servers of the file or image.
     pub async fn each<'a>(
         &'a self,
         store: &Store,
@@ -261,14 +262,15 @@ impl Assets {
         }
     }
 
-    /// Adds the logins of the cluster once. All groups of a cluster have the same logins.
+    /// Adds the registry logins of the cluster, unless they are already set. All groups of a cluster have the same
+    /// logins.
     fn add_logins(&mut self, spec: &NodeSpec) {
         if let (None, Some(secret)) = (&self.logins, spec.secrets.get(DOCKER_CONFIG)) {
             self.logins = Some(Logins::of_docker_config(secret.expose()));
         }
     }
 
-    /// Asks the servers of a file or an image. `None` for packages, which only a machine's package manager can check.
+    /// Asks the servers of a file or an image. `None` for packages, because only a package manager can check them.
     async fn check(
         &self,
         need: &Need,
@@ -286,7 +288,7 @@ impl Assets {
         }
     }
 
-    /// Asks the registries of an image, in the way of each group that needs the image. Returns the worst outcome.
+    /// Asks the registries of an image as each group that needs the image would do. Returns the worst result.
     async fn check_image(&self, image: &str, users: &Users, client: &LocationClient) -> Option<Check> {
         let is_user = |group: &String| users.groups.is_empty() || users.groups.contains(group);
         let of_users = self.registries.iter().filter(|(group, _)| is_user(group));

@@ -16,9 +16,9 @@ use super::decide::Decision;
 use super::materials::Materials;
 use super::plan::plan_with;
 
-/// Gets the keys and certificates for a plan from kops-controller. If kops-controller gives a registered node no
-/// certificates, the node keeps its certificates that are due, and the returned plan differs from `plan`. Fails if
-/// kops-controller does not issue a certificate that the node lacks.
+/// Gets the keys and certificates for a plan from kops-controller. If kops-controller issues none because the node is
+/// registered, the node keeps its certificates that are due. Then the returned plan differs from `plan`. Fails if the
+/// node lacks a certificate and kops-controller does not issue it.
 pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone();
     let wanted = to_be_asked_for(&plan, &decision.desired, &materials);
@@ -50,7 +50,7 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
     Ok((plan, kept))
 }
 
-/// Whether a plan creates certificates that this machine has never had, and that only kops-controller issues.
+/// Whether a plan creates certificates that this machine has never had and that only kops-controller issues.
 pub fn are_missing(decision: &Decision, plan: &Plan) -> bool {
     let wanted = to_be_asked_for(plan, &decision.desired, &decision.materials);
     let is_missing = |step: &Step| {
@@ -59,8 +59,8 @@ pub fn are_missing(decision: &Decision, plan: &Plan) -> bool {
     plan.steps.iter().filter(|step| step.resource.kind == Kind::Certificate).any(is_missing)
 }
 
-/// Gets the keys and certificates for a plan that renews certificates and does nothing else. `None` if kops-controller
-/// gives a registered node no certificates, so that the node keeps its own.
+/// Gets the keys and certificates for a plan that only renews certificates. `None` if kops-controller issues none
+/// because the node is registered. Then the node keeps its certificates.
 pub async fn to_renew(host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<Materials>> {
     let materials = decision.materials.clone();
     let wanted = to_be_asked_for(plan, &decision.desired, &materials);
@@ -87,14 +87,14 @@ fn warn_kept(due: &str, server: &str) {
     );
 }
 
-/// The plan for a time when kops-controller issues no certificates. This plan makes all other changes, and names the certificates
-/// that are due.
+/// The plan if kops-controller issues no certificates. It has all other changes, and names the certificates that are
+/// due.
 fn without_issuer(host: &Host, decision: &Decision, error: &BootstrapError) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone().without_issuer(error.to_string());
     Ok((plan_with(host, decision, &materials)?, materials))
 }
 
-/// The certificates of a plan that this machine cannot issue itself.
+/// The certificates in a plan that this machine cannot issue itself.
 fn to_be_asked_for<'a>(
     plan: &Plan,
     desired: &'a DesiredState,
@@ -113,8 +113,8 @@ fn to_be_asked_for<'a>(
         .collect()
 }
 
-/// Requests all certificates together. Retries use the same keys, so that a server whose response was lost can repeat
-/// the response.
+/// Requests all certificates in one request. Retries use the same keys. So the server can repeat a response that was
+/// lost.
 async fn issued(
     host: &Host,
     kops_controller: &KopsController,
@@ -124,7 +124,7 @@ async fn issued(
     let mut keys = BTreeMap::new();
     for certificate in wanted {
         keys.insert(certificate.name.as_str(), NodeKey::generate(&certificate.name)?);
-        // A stop signal takes effect between two keys.
+        // Between two keys, the run may react to a stop signal.
         tokio::task::yield_now().await;
     }
     let public_keys = keys.iter().map(|(name, key)| ((*name).to_owned(), key.public_pem())).collect();

@@ -32,13 +32,13 @@ use crate::doctor::early_warnings;
 use crate::kops_version::user_data_of_instance;
 use crate::redaction::error_text;
 
-/// A description of the report, for messages.
+/// The name of this action in messages.
 pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
-/// How much longer a run may take because of the report.
+/// How long the report may delay the end of a run.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The unit that reports to the cluster independently of the run.
+/// The transient unit that reports to the cluster, so that the run need not wait.
 const UNIT: &str = "kops-agent-fleet-tell.service";
-/// Requests to the metadata service are not retried: the node can report without the metadata.
+/// Requests to the metadata service are not retried, because a report without its data is still useful.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
     attempt: Duration::from_secs(1),
@@ -47,28 +47,29 @@ const ONCE: Retries = Retries {
 /// How long [`UNIT`] waits for kubelet to register the machine, in seconds. On a first control plane, the API server
 /// starts only after minutes.
 const TELL_TIMEOUT: &str = "600";
-/// The pause between two tries. It is short because the wait ends when `reset` removes the files that the next try
-/// needs.
+/// The pause between two tries. It is short because `reset` removes the files that a try needs, and the next try then
+/// ends the unit.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The state of this machine at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// The machine is as the run left it, even if the run failed.
+    /// The machine is as the run left it. The run may have failed.
     AsLeft,
     /// The machine has drifted, or differs from its wanted state.
     Differs,
 }
 
-/// Reports to the cluster at the end of a run. A failure is only logged.
+/// Reports to the cluster at the end of a run. A failed report is only logged.
 pub async fn tell(root: &Path, compared: Compared) {
     if let Err(untold) = tell_in_time(root, compared).await {
         note(&untold);
     }
 }
 
-/// Makes systemd start a unit that reports to the cluster, because other units wait for this run. kubelet or the API
-/// server may have just started, or the network may be slow. If systemd cannot start the unit, the run itself reports.
+/// Makes systemd start a unit that reports to the cluster. The run itself must not wait for the report, because other
+/// units wait for the run, and kubelet, the API server or the network may be slow. If systemd cannot start the unit,
+/// the run reports.
 pub async fn have_told(root: &Path) {
     if !is_machine(root) {
         return;
@@ -82,13 +83,13 @@ pub async fn have_told(root: &Path) {
     }
 }
 
-/// Whether this root belongs to a node. A scratch root does not, and a machine whose kubelet has no kubeconfig is no
+/// Whether the root belongs to a node. A scratch root does not. A machine whose kubelet has no kubeconfig is not a
 /// node yet.
 fn is_machine(root: &Path) -> bool {
     root == Path::new("/") && machine::has_record(root) && Path::new(KUBELET_KUBECONFIG).exists()
 }
 
-/// Reports to the cluster within `TIMEOUT`, if this root belongs to a node.
+/// Reports to the cluster within `TIMEOUT`. Does nothing if the root does not belong to a node.
 async fn tell_in_time(root: &Path, compared: Compared) -> Result<(), Untold> {
     if !is_machine(root) {
         return Ok(());
@@ -110,7 +111,7 @@ fn unanswered() -> String {
     format!("the API server does not answer within {} s", TIMEOUT.as_secs())
 }
 
-/// Warns once per process, however often a run retries.
+/// Logs a failed report. A process warns only once, even if it retries the run.
 fn note(untold: &Untold) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     match untold.is_expected() || WARNED.swap(true, Ordering::Relaxed) {
@@ -119,24 +120,24 @@ fn note(untold: &Untold) {
     }
 }
 
-/// Reports the state of this machine to the cluster, and retries for `within` while kubelet has not registered the machine, or
-/// the API server does not answer. Returns the name of its Node.
+/// Reports the state of this machine to the cluster. Retries for `within` while kubelet has not registered the
+/// machine, or the API server does not answer. Returns the name of the Node.
 pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
     let tell = async || {
-        // This report names drift, which this machine shows by itself. It names no differences from the wanted state,
-        // because the report asks neither the store nor kops-controller.
+        // This report shows drift, which is visible on the machine. It does not show differences from the wanted
+        // state, because it asks neither the store nor kops-controller.
         let is_changed = !machine::open(root)?.drift()?.is_empty();
         tell_once(root, if is_changed { Compared::Differs } else { Compared::AsLeft }).await
     };
-    // An error of this machine ends the tries, as an answer does.
+    // An error on this machine is not retried. Only errors of the API server are retried.
     let told = retried(within, PAUSE, async || {
         tell().await.map_or_else(|error| Ok(Err(error)), |told| told.map(Ok))
     });
     told.await.context(TELLING)?
 }
 
-/// Reports the recorded state of this machine to the cluster. Returns the name of its Node. The outer error means that no run has left a
-/// readable record here. The inner error is the reason why the report failed.
+/// Reports the recorded state of this machine to the cluster. Returns the name of the Node. The outer error means
+/// that this machine has no readable record of a run. The inner error says why the report failed.
 pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String, Untold>> {
     if !machine::has_record(root) {
         let problem = "this machine has no record of a run of kops-agent, so there is nothing to report";
@@ -152,7 +153,8 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let is_real = root == Path::new("/");
     let machine = async { if is_real { observed_machine(applied_to).await } else { None } };
     let (machine, warnings) = tokio::join!(machine, early_warnings::observe(root, &certificates));
-    // `certificates` is sorted by expiry. A certificate without an expiry cannot be read, and the report has it as drift.
+    // `certificates` is sorted by expiry. A certificate without an expiry is unreadable, and the report shows it as
+    // drift.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::from_expiry(&of.path, of.expires?));
     let (agent_version, program) = own_program(root, &host);
     let report = NodeReport {
@@ -176,8 +178,8 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     Ok(told.map(|told| told.node))
 }
 
-/// Removes the early warnings from this machine's Node, before a reset stops kubelet and removes its credentials. A failure is only
-/// logged.
+/// Removes the early warnings from this machine's Node. This must happen before a reset stops kubelet and removes its
+/// credentials. A failure is only logged.
 pub async fn withdraw_warnings(root: &Path) {
     if !is_machine(root) {
         return;
@@ -199,13 +201,14 @@ pub async fn withdraw_warnings(root: &Path) {
     );
 }
 
-/// The digest of the `kubernetes-ca` authorities that a node with this applied state trusts. `None` if it trusts none.
+/// The digest of the `kubernetes-ca` authorities in the applied state. `None` if there are none.
 pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
 }
 
-/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or waits before it restarts the
-/// service: the service ends itself when its configuration or kubeconfig changes. For `None`, the annotation of an earlier report stays.
+/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or waits before
+/// a restart of the service: the service ends itself when its configuration or kubeconfig changes. With `None`, the
+/// report does not change the annotation.
 fn runs_controller(host: &Host) -> Option<bool> {
     host.runs(CONTROLLER_UNIT)
         .inspect_err(|error| log::debug!("this report leaves out {CONTROLLER_UNIT}: {error}"))
@@ -213,9 +216,9 @@ fn runs_controller(host: &Host) -> Option<bool> {
         .flatten()
 }
 
-/// The version and the report of this program. Both are `None` if the services of this machine run another program, or if another
-/// program has replaced this program. That other program reports its own version, and a report of this program must not overwrite that
-/// version.
+/// The version and the report of this program. Both are `None` if the services of this machine run another program,
+/// or if another program has replaced this one. Then only the other program reports, so that the reports do not
+/// overwrite each other.
 fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramReport>) {
     let report = || -> Result<Option<ProgramReport>> {
         if !program::is_in_place()? || !ServiceProgram::of_machine(root)?.is_this_program()? {
@@ -233,8 +236,8 @@ fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramRepor
     }
 }
 
-/// The machine of this node. `applied_to` is the identity of the machine, which shows its cloud. `None` if the cloud's
-/// metadata service does not answer now.
+/// The machine for the report. `applied_to` is the identity of the machine, which names its cloud. `None` if the
+/// cloud's metadata service does not answer.
 async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
     let by_cloud = match cloud_of_machine(applied_to) {
         Some(provider) => kops_agent_cloud::for_provider(provider).machine(ONCE).await,
@@ -254,15 +257,15 @@ async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
     }
 }
 
-/// Makes systemd start [`UNIT`], for which no other unit waits. If the unit already runs, its next try reports the new
-/// state.
+/// Makes systemd start [`UNIT`]. No other unit waits for this unit. If the unit already runs, its next try reports
+/// the new state.
 fn tell_apart(root: &Path) -> Result<()> {
     machine::run_apart(&machine::open(root)?, UNIT, &["fleet", "tell", "--timeout", TELL_TIMEOUT])
 }
 
 fn report(record: Record, compared: Compared) -> NodeReport {
     let Record { config_hash, converged_since, failure, rolled_back, superseded, .. } = record;
-    // A rollback is reported as a rollback, not as the failure of the same run.
+    // The record of a rolled-back run has both a rollback and a failure. Only the rollback is reported.
     let is_rollback = rolled_back.as_ref().is_some_and(|rolled_back| {
         failure.as_ref().is_none_or(|failure| failure.problem.contains(&rolled_back.problem))
     });

@@ -11,14 +11,14 @@ use super::options::NodeOptions;
 use super::redaction::error_text;
 use super::{decide, exit, spec};
 
-/// Checks a machine: the files of its cluster and its group, and the node that results from them.
-/// A wrong configuration is a finding. A source that cannot be read is an error.
+/// Checks a machine: the files of its cluster and its group, and the resulting node. An error in the configuration is
+/// a finding. The check fails if a source cannot be read.
 pub async fn of_machine(options: &NodeOptions) -> Result<Findings> {
     let boot = boot_config(&options.source.conf, &options.store).await?;
     let base = options.source.config_base(&boot)?;
     let store = options.store.open()?;
     let mut findings = files(&store, &base, &boot.instance_group_name).await?;
-    // The findings already contain these errors. The checks below need correct files.
+    // These errors are already in the findings, and the next checks need correct files.
     if !findings.errors.is_empty() {
         return Ok(findings);
     }
@@ -59,15 +59,15 @@ pub async fn of_group(store: &Store, base: &str, group: &str) -> Result<Findings
     Ok(findings)
 }
 
-/// Checks the cluster's file and the group's file, each by itself.
+/// Checks the file of the cluster and the file of the group, each by itself.
 async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let mut findings = Findings::default();
     let cluster = cluster_files::cluster_file(store, base).await;
     let group = cluster_files::group_file(store, base, group).await;
     if let Some(file) = readable(cluster, &mut findings)? {
         findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
-        // Warnings are about the cluster spec that the user wrote. If that spec is missing, the warnings are about the
-        // completed spec from kOps.
+        // Warnings are about the cluster spec that the user wrote. Without that spec, the warnings are about the
+        // completed spec that kOps wrote.
         let edited = cluster_files::user_file(store, base).await?.unwrap_or(file);
         let release = cluster_files::release(store, base).await?;
         add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url, release), &mut findings)?;
@@ -79,7 +79,7 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     Ok(findings)
 }
 
-/// The file, if it can be read. A configuration error becomes a finding, and the result is `None`. Fails with any other error.
+/// Reads a file. A configuration error becomes a finding, and the result is `None`. Fails on any other error.
 fn readable(file: Result<StoreFile>, findings: &mut Findings) -> Result<Option<StoreFile>> {
     match file {
         Ok(file) => Ok(Some(file)),
@@ -114,7 +114,7 @@ fn add_warnings(
     Ok(())
 }
 
-/// Adds a configuration error and its warnings to the findings. Fails with any other error.
+/// Adds a configuration error and its warnings to the findings. Fails on any other error.
 fn add_error(error: anyhow::Error, findings: &mut Findings) -> Result<()> {
     let problems = error.chain().find_map(|cause| cause.downcast_ref::<Problems>()).cloned();
     match problems.filter(|_| exit::code_of(&error) == exit::CONFIGURATION) {
@@ -133,7 +133,7 @@ fn of_problem(problem: &Problem) -> Finding {
     Finding { field: problem.field.clone(), problem: problem.problem.clone(), ..Finding::default() }
 }
 
-/// Converts a configuration error into findings. Fails with any other error.
+/// Converts a configuration error into findings. Fails on any other error.
 fn errors_of(error: Option<anyhow::Error>) -> Result<Vec<Finding>> {
     let Some(error) = error else { return Ok(Vec::new()) };
     if exit::code_of(&error) != exit::CONFIGURATION {

@@ -14,7 +14,7 @@ use kops_agent_store::Store;
 
 use super::own_services::CONTROLLER;
 
-/// Reads kops-controller's configuration as kOps wrote it below `base`, the cluster's folder.
+/// Reads kops-controller's configuration, which kOps wrote into the store. `base` is the cluster's folder.
 pub async fn read(store: &Store, base: &str, program: &Path) -> Result<ControllerService> {
     let channel = bootstrap_channel(base);
     let manifests = derive::addon_manifests(&text(store, &channel).await?)?;

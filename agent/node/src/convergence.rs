@@ -26,11 +26,12 @@ use crate::redaction::error_text;
 use kops_agent_source::Before;
 use kops_agent_spec::failure::{Failure, Kind};
 
-/// The pause between two tries to complete a lifecycle action, while its hook may not hold this machine yet.
+/// The pause before the completion of a lifecycle action is retried. The retry is needed if the lifecycle hook does
+/// not hold this machine yet.
 const UNTIL_HELD: Duration = Duration::from_secs(15);
 
-/// Converges, and notes for the cloud that the machine is a node. Also notes this if kops-controller reports that the
-/// machine is a ready node, or if pods can run despite the failure.
+/// Converges. Notes that the machine is ready as a node, so that a later step reports this to the cloud. Also notes
+/// this if kops-controller says that the node is registered, or if pods can run despite a failure.
 pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = machine::lock(options.waits_for_lock, host).await?;
     if let Some(remembered) = &decision.remembered
@@ -50,7 +51,8 @@ pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) ->
     outcome
 }
 
-/// Saves the run's timeline. A successful run that downloaded, installed or started something also logs a summary.
+/// Saves the timeline of the run. After a successful run that downloaded, installed or started something, also logs a
+/// summary.
 fn keep_timeline(host: &Host, report: Option<&Report>) {
     let changes = report.map_or(0, |report| report.applied.len());
     match host.keep_timeline(changes, report.is_some()) {
@@ -62,9 +64,9 @@ fn keep_timeline(host: &Host, report: Option<&Report>) {
     }
 }
 
-/// Decides the node to converge to. kops-controller gives nothing to a ready node. If a run was interrupted after the
-/// node joined, the node's group may still hold the node. So for a ready node, the lifecycle action of the last decision
-/// is used.
+/// Decides the node to converge to. kops-controller serves no configuration to a ready node. If a run was interrupted
+/// after the node joined, a lifecycle hook may still hold the node. So for a ready node, the saved lifecycle action
+/// of the last decision is used.
 pub async fn decide(
     options: &NodeOptions,
     run: &RunOptions,
@@ -80,8 +82,7 @@ pub async fn decide(
     decided
 }
 
-/// Notes that this machine is ready, if an earlier run remembered a lifecycle action. Fails if another run has the
-/// lock.
+/// If an earlier run saved a lifecycle action, notes that this machine is ready. Fails if another run has the lock.
 pub async fn remember_ready(options: &RunOptions) -> Result<()> {
     if remembered::read(&options.root).lifecycle_action().is_some() {
         let host = machine::open(&options.root)?;
@@ -100,10 +101,9 @@ fn note_ready(host: &Host, root: &Path) {
     noted().unwrap_or_else(|error| log::error!("{}", error_text(&untold(&error_text(&error)))));
 }
 
-/// Tells the cloud that this machine is a node. The cloud is told if the machine became a node since its last boot, a
-/// lifecycle action is remembered, and no run has told the cloud since that boot. At boot, the run also waits for a
-/// lifecycle hook that does not hold the machine yet. Returns the error of `outcome`. If the node is otherwise as it
-/// should be, the error is the reason why the cloud could not be told.
+/// Reports to the cloud that this machine is ready. Does this once per boot, and only if a lifecycle action is saved
+/// and the machine was ready in this boot. At boot, also waits for a lifecycle hook that does not hold the machine
+/// yet. Returns `outcome`, or the error of the report if the node itself is ready.
 pub async fn tell<T>(root: &Path, is_boot: bool, outcome: Result<T>) -> Result<T> {
     let Err(untold) = noted(root, tell_group(root, is_boot).await) else { return outcome };
     match outcome {

@@ -36,46 +36,48 @@ use kops_agent_source::{Before, Denied, NodeSpec, Origin};
 #[derive(Debug)]
 pub struct Decision {
     pub desired: DesiredState,
-    /// The keys and secrets that `desired` refers to.
+    /// The keys and secrets for the desired state.
     pub materials: Materials,
-    /// The issuer of the certificates that this machine cannot sign.
+    /// The issuer of certificates that this machine cannot sign itself.
     pub kops_controller: KopsController,
     /// The `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// The known hashes of downloads, by URL. A later run does not ask the publishers for these hashes again.
+    /// The known hashes of downloads, by URL. With them, a later run need not ask the publishers.
     pub known_hashes: BTreeMap<String, String>,
-    /// Facts that a later run need not request from the cloud; `None` if the facts came from a file.
+    /// Facts that a later run need not request from the cloud. `None` if the facts came from a file.
     pub remembered: Option<RememberedFacts>,
-    /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty if there is none.
+    /// The range of IPv6 addresses for pods that the cloud has assigned to this machine. Empty if there is none.
     pub ipv6_prefix: String,
-    /// The state store. Downloads may be there too.
+    /// The state store. It may also have downloads.
     pub store: Arc<Store>,
-    /// Whether this decision is the last applied state, because the wanted state is unknown or may not be applied.
+    /// Whether this is the last applied state. It is used if the wanted state is unknown or may not be applied.
     pub is_last_applied: bool,
     /// The store's folders of keys and secrets.
     pub sources: Sources,
     /// The names of the cluster and of the instance group.
     pub names: [String; 2],
     pub facts: Facts,
-    /// Whether the cluster spec gave the configuration that the user-data pins, byte for byte.
+    /// Whether the configuration from the cluster spec equals the pinned one byte for byte. The user-data pins it by
+    /// its hash.
     pub is_proven: bool,
-    /// The kOps release that wrote the configuration; `None` if an older kops-agent applied it without noting the
+    /// The kOps release that wrote the configuration. `None` if an older kops-agent applied it and did not record the
     /// release.
     pub written_by: Option<WrittenBy>,
-    /// The boot config that this node follows instead of the boot config in its user-data.
+    /// The boot config that this node follows. `None` if the node uses the boot config in its user-data.
     pub followed: Option<Followed>,
-    /// The versions of the components whose upgrade may drain the node; empty for the last applied state.
+    /// The versions of components whose upgrade may drain the node. Empty for the last applied state.
     pub versions: Versions,
-    /// The state of the record at the time of this decision.
+    /// The mark of the record when this decision began.
     pub mark: Mark,
 }
 
-/// Steps 1 to 5 of node mode: boot config, facts, store, resolve, desired. If the configuration is wrong, the error has all its mistakes.
+/// Steps 1 to 5 of node mode: boot config, facts, store, resolve, desired. If the configuration is wrong, the error
+/// lists all mistakes.
 pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) -> Result<Decision> {
     decided(options, hashes, before, resolve).await
 }
 
-/// Like [`decide`], for commands that only describe the node. Such commands only warn of mistakes that keep a machine
+/// Like [`decide`], but for commands that only describe the node. They only warn of mistakes that prevent a machine
 /// from becoming this node.
 pub async fn describe(options: &NodeOptions, hashes: HashSource) -> Result<Decision> {
     decided(options, hashes, &Before::Nothing, described).await
@@ -110,7 +112,7 @@ async fn decided(
         );
     }
     let held_action = lifecycle_action::of_node(&node.boot, &node.config, &node.facts.cloud);
-    // A file of facts may describe another instance, so none of its facts are remembered for this machine.
+    // A file of facts may describe another instance. So its facts are not saved for this machine.
     let remembered = options.facts.is_none().then(|| remembered::read(node_root).with(&facts, held_action));
     let is_wanted = |service: OwnService, is_asked_for| -> Result<bool> {
         Ok(node.is_control_plane() && service.is_wanted(is_asked_for, node_root, &environment)?)
@@ -175,8 +177,8 @@ async fn decided(
     })
 }
 
-/// The service that follows rollouts, for a program and this boot config. Fails if the boot config is a URL or a relative path, which
-/// the service cannot read.
+/// The service that follows rollouts. Fails if the boot config is a URL or a relative path, because the service
+/// cannot read it.
 fn follow_service(conf: &Path, program: &Path) -> Result<FollowService> {
     if !conf.is_absolute() {
         return Err(Failure::new(Kind::WrongSetting, format!(
@@ -191,15 +193,15 @@ fn follow_service(conf: &Path, program: &Path) -> Result<FollowService> {
     Ok(FollowService { program: program.display().to_string(), conf: conf.display().to_string() })
 }
 
-/// The version of kubelet. If the agent installs containerd, also the version of containerd.
+/// The version of kubelet, and the version of containerd if the agent installs containerd.
 fn versions(node: &NodeConfig) -> Versions {
     let containerd = &node.container_runtime;
     let version = containerd.release.as_ref().and(containerd.config.version.clone());
     Versions { kubelet: node.kubernetes_version.number(), containerd: version.unwrap_or_default() }
 }
 
-/// Step 4 of node mode: resolves the configuration of the node. The error has all mistakes in the cluster spec and in this node's
-/// configuration. If this machine may not read files that it needs, the error names these files.
+/// Step 4 of node mode: resolves the configuration of the node. The error lists all mistakes in the cluster spec and
+/// in the configuration of this node. It also names needed files that this machine may not read.
 pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
     let node = described(spec)?;
     if node.refusals.is_empty() {
@@ -211,7 +213,7 @@ pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
     Err(wrong(problems))
 }
 
-/// Like [`resolve()`], for commands that only describe the node.
+/// Like [`resolve()`], but for commands that only describe the node.
 fn described(spec: NodeSpec) -> Result<NodeConfig> {
     let denied = needed_but_denied(&spec);
     let mut problems = spec.problems;
@@ -230,8 +232,8 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
     Err(refused(problems, &denied))
 }
 
-/// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of the possible
-/// machines have. Fails if there are mistakes and this machine may not read files that decide the node.
+/// The mistakes for every possible machine of the group. A mistake that only some of the possible machines have is a
+/// warning. Fails if there are mistakes and this machine may not read all files that decide the node.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
     match problems.is_empty() || denied.is_empty() {
@@ -240,9 +242,9 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     }
 }
 
-/// Passes each possible machine of the group to `take`, with its desired state. Machines that reject the configuration are left out.
-/// Returns the warnings, which name these machines and the reasons. Fails if the cluster spec is wrong, or every machine rejects the
-/// configuration.
+/// Calls `take` with each possible machine of the group and its desired state. A machine that rejects the
+/// configuration is left out, and a returned warning gives the reason. Fails if the cluster spec is wrong, or if
+/// every machine rejects the configuration.
 pub fn each_possible_machine(
     spec: NodeSpec,
     mut take: impl FnMut(&NodeConfig, &DesiredState),
@@ -251,8 +253,8 @@ pub fn each_possible_machine(
     if problems.is_empty() { Ok(problems) } else { Err(refused(problems, &denied)) }
 }
 
-/// Decides each possible machine of the group. Returns the mistakes as [`check_on_any_machine`] does, and why files that decide the
-/// machines may not be read now.
+/// Decides each possible machine of the group. Returns the mistakes as in [`check_on_any_machine`]. Also returns why
+/// needed files may not be read now.
 fn on_each_machine(
     spec: NodeSpec,
     take: &mut dyn FnMut(&NodeConfig, &DesiredState),
@@ -269,7 +271,7 @@ fn on_each_machine(
             Ok(node) => {
                 found.add_warnings(&node.warnings);
                 found.add_all(&node.refusals);
-                // The list of problems is full.
+                // The list of problems is full, so the desired state need not be checked.
                 if found.has_more() {
                     return (facts, found);
                 }
@@ -291,10 +293,10 @@ fn on_each_machine(
     (problems, denied)
 }
 
-/// Why files that decide the node may not be read now, one reason per file.
+/// The reasons why files that decide the node may not be read now, one reason per file.
 fn needed_but_denied(spec: &NodeSpec) -> Vec<String> {
     let Denied { keysets, secrets, files: _ } = &spec.denied;
-    // A worker may not read keysets. A worker needs keysets only to derive its configuration.
+    // A worker may not read keysets, but needs them only if it derives its configuration.
     let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
         || matches!(spec.origin, Origin::ClusterSpec(_));
     match needs_keysets {
@@ -319,7 +321,7 @@ fn wrong(problems: Problems) -> anyhow::Error {
     anyhow::Error::new(problems).context("the configuration of this node is wrong")
 }
 
-/// Step 5 of node mode: everything that this node must have. Fails if a resource is described twice.
+/// Step 5 of node mode: everything that the node must have. Fails if a resource has two descriptions.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
     desired::desired(node).map_err(contradictory)
 }

@@ -45,8 +45,8 @@ pub async fn examine(options: &NodeOptions) -> Result<Observations> {
         services::kops_controllers(boot.as_ref(), base.is_some()),
     );
     let (of_cloud, facts) = of_cloud;
-    // If the boot config names no kops-controllers, the configuration comes from the store. If the boot config names no
-    // store either, `node::wanted` reports that.
+    // A boot config without kops-controllers means that the configuration comes from the store. If there is no store
+    // either, `node::wanted` reports that.
     let is_reachable =
         of_servers.is_empty() || of_servers.iter().any(|server| server.outcome == Outcome::Answers);
     services.extend(of_store.into_iter().chain(of_cloud).chain(of_servers));
@@ -83,7 +83,8 @@ pub async fn examine(options: &NodeOptions) -> Result<Observations> {
     })
 }
 
-/// Returns the downloads, the seconds by which each server's clock is ahead, and the sizes of missing downloads by URL.
+/// Returns the downloads, the clock offset of each server in seconds (positive if the server is ahead), and the sizes
+/// of missing downloads by URL.
 #[allow(clippy::type_complexity)]
 fn together(
     asked: Vec<CheckedDownload>,
@@ -102,7 +103,8 @@ fn together(
     (downloads, clocks.into_iter().collect(), sizes)
 }
 
-/// The names that this machine must resolve. If requests go through a proxy, the proxy resolves the names of their servers.
+/// The names that this machine must resolve. Names of servers behind a proxy are left out, because the proxy resolves
+/// them.
 async fn names(
     store: &Store,
     boot: Option<&BootConfig>,

@@ -14,17 +14,18 @@ use kops_agent_host::Reader;
 use kops_agent_plan::desired::LOGIN_VARIABLE;
 use kops_agent_spec::InstanceGroupRole;
 
-/// The file of variables for nodeup's unit, to reach the state store and the cloud. It may contain credentials.
+/// The environment file of nodeup's unit, with variables for access to the state store and the cloud. It may contain
+/// credentials.
 pub const OF_NODEUP: &str = "/etc/sysconfig/kops-configuration";
 const OF_MACHINE: &str = "/etc/environment";
-/// The file of variables for the packages' units, written by operators.
+/// The environment file of the packages' units. Operators write it.
 pub const OF_PACKAGE: &str = "/etc/kops-agent/environment";
-/// The file of variables for the controller's unit. These variables never decide a node.
+/// The environment file of the controller's unit. Its variables do not affect the decision about a node.
 const OF_CONTROLLER: &str = "/etc/sysconfig/kops-agent-controller";
-/// Maximum size of a file of variables, in bytes.
+/// Maximum size of an environment file, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// The variables of this process, and the variables that the agent's units get.
+/// The environment variables of this process and of the agent's units.
 #[derive(Clone, Default)]
 pub struct Environment {
     of_units: BTreeMap<String, String>,
@@ -38,7 +39,7 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// Reads the environment of the machine whose files are below `root`. Warns of a file that cannot be read, and
+    /// Reads the environment files of the machine whose files are below `root`. If a file cannot be read, warns and
     /// treats the file as empty.
     pub fn of_machine(root: &Path) -> Environment {
         let reader = Reader::open(root).ok();
@@ -53,13 +54,13 @@ impl Environment {
         Environment { of_units, is_without_login: false }
     }
 
-    /// Sets the machine's role. kOps gives a cloud login only to control planes. So on other machines, a missing login
-    /// is known to be empty.
+    /// Sets the role of the machine. kOps gives cloud logins only to control planes. So on other machines, a missing
+    /// login counts as empty and not as unknown.
     pub fn of_role(self, role: InstanceGroupRole) -> Environment {
         Environment { is_without_login: role != InstanceGroupRole::ControlPlane, ..self }
     }
 
-    /// The variables of the agent's units that this process lacks.
+    /// The variables of the agent's units that are not set in this process.
     pub fn beyond_process(&self) -> BTreeMap<String, String> {
         self.beyond(process)
     }
@@ -69,7 +70,7 @@ impl Environment {
         self.of_units.iter().filter(is_of_units).map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
-    /// The value of a variable: from this process, or else from the agent's units.
+    /// The value of a variable in this process. If it is not set there, the value in the agent's units.
     pub fn get(&self, name: &str) -> Option<String> {
         self.get_beside(name, process)
     }
@@ -78,9 +79,9 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The value of the first variable in `names` that has a value; empty if no variable has a value, or if the role of
-    /// this machine has no cloud login. `None` if the login is unknown. All variables of the login come either from this
-    /// process or from the agent's units, so that two logins are never mixed.
+    /// The value of the first variable in `names` that has a value. Empty if none has a value, or if machines of this
+    /// role have no cloud login. `None` if the login is unknown. All variables of a login are from this process or
+    /// all are from the agent's units, so that two logins are never mixed.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }
@@ -110,8 +111,9 @@ fn process(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// All variables in environment files of units, with all their values: an overridden value may be a secret that a
-/// program got earlier. Reads the files of the agent's units and `others`. Also returns why files cannot be read.
+/// All variables in the environment files of the agent's units, and in the files `others`. Overridden values are
+/// included, because a program may have received them earlier and they may be secret. Also returns why files cannot
+/// be read.
 pub fn set_by_files(root: &Path, others: &[String]) -> (Vec<(String, String)>, Vec<String>) {
     let Ok(reader) = Reader::open(root) else { return (Vec::new(), Vec::new()) };
     let own = [OF_NODEUP, OF_MACHINE, OF_PACKAGE, OF_CONTROLLER];
@@ -131,16 +133,16 @@ pub fn of_process() -> Vec<(String, String)> {
     std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
 }
 
-/// The variables that a file sets. A missing file sets no variables.
+/// The variables in a file. A missing file has no variables.
 fn of_file(reader: &Reader, path: &str) -> Result<Vec<(String, String)>, String> {
     let text = reader.text(path, LONGEST).map_err(|error| error.to_string())?;
     Ok(variables(&text.unwrap_or_default()))
 }
 
-/// The line that sets a variable in a file. systemd, [`variables`] and a shell that reads the file
-/// (docs/take-over-nodes.md) get exactly this value. In double quotes a backslash escapes the double quote, the
-/// backslash, the dollar sign and the backtick (`parse_env_file_internal` in systemd's src/basic/env-file.c), and `%`
-/// has no meaning. A plain value gets no quotes, as in nodeup's file.
+/// The line that sets a variable in an environment file. systemd, [`variables`] and a shell that reads the file
+/// (docs/take-over-nodes.md) all read the same value. In double quotes, a backslash escapes the double quote, the
+/// backslash, the dollar sign and the backtick (systemd: `parse_env_file_internal` in src/basic/env-file.c), and `%`
+/// has no meaning. A plain value has no quotes, as in nodeup's file.
 pub fn line(name: &str, value: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+=,@%".contains(c);
     if value.chars().all(is_plain) {
@@ -181,7 +183,7 @@ pub fn variables(text: &str) -> Vec<(String, String)> {
 /// Parses a value. Returns the value, and the text after the value's last line.
 fn value(text: &str) -> (String, &str) {
     let mut value = String::new();
-    // The length of the value without unquoted spaces at its end.
+    // The length of the value without trailing unquoted spaces.
     let mut kept = 0;
     let mut quote = None;
     let mut chars = text.char_indices();

@@ -10,8 +10,8 @@ use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig, parse_document};
 use serde_json::Value;
 
-/// The lines that answer a question about a node; empty if the node has nothing of that name. `conf` is the name of the boot
-/// config.
+/// The lines that answer a question about a node. Empty if the node has nothing with the name in the question. `conf`
+/// is the name of the boot config.
 pub fn explain(spec: &NodeSpec, conf: &str, question: &Question, shows_secrets: bool) -> Result<Vec<Line>> {
     let sources = sources(spec, conf)?;
     Ok(explain::explain(&sources, question, |documents| {
@@ -31,7 +31,7 @@ fn sources(spec: &NodeSpec, conf: &str) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Decides the node from these documents, in the order of [`sources`].
+/// Decides the node from `documents`, which are in the order of [`sources`].
 fn decide(spec: &NodeSpec, documents: &[Value]) -> Option<DesiredState> {
     let [of_store @ .., boot, facts] = documents else { return None };
     let boot = BootConfig::from_document(boot, "").ok()?;

@@ -10,7 +10,7 @@ use kops_agent_spec::{BootConfig, CloudProvider, parse_yaml};
 
 use super::remembered;
 
-/// Observes the machine whose files are under `root`, and asks its cloud, if it has one.
+/// Observes the machine whose files are below `root`. If the machine has a cloud, also asks the cloud.
 pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Facts> {
     let mut facts = observe_host(root).context("observing this machine")?;
     facts.cloud = match provider {
@@ -20,7 +20,8 @@ pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Fac
     Ok(facts)
 }
 
-/// Like [`observe`], for display only: also asks the cloud for all other facts. A warning reports each missing fact.
+/// Like [`observe`], but for display only: also asks the cloud for the facts that `observe` leaves out. Warns of each
+/// missing fact.
 pub async fn observe_to_show(root: &Path, provider: Option<CloudProvider>) -> Result<Facts> {
     let mut facts = observe(root, provider).await?;
     if let Some(provider) = provider {
@@ -29,14 +30,14 @@ pub async fn observe_to_show(root: &Path, provider: Option<CloudProvider>) -> Re
     Ok(facts)
 }
 
-/// Reads facts from a file, as YAML or JSON, instead of observing them.
+/// Reads facts from a file in YAML or JSON.
 pub fn load(file: &Path) -> Result<Facts> {
     let name = file.display().to_string();
     let bytes = std::fs::read(file).with_context(|| format!("reading the facts {name}"))?;
     Ok(parse_yaml(&bytes, &name)?)
 }
 
-/// The facts in `file`, if a file is given; else the facts of this machine and its cloud.
+/// The facts in `file`. Without a file, the facts of this machine and its cloud.
 pub async fn given(file: Option<&Path>, boot: &BootConfig) -> Result<Facts> {
     match file {
         Some(file) => load(file),

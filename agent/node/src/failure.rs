@@ -7,7 +7,7 @@ use kops_agent_spec::failure::{Finder, Kind, kind_as, kind_of_chain};
 
 use crate::pacing::NotPaced;
 
-/// The kinds of this crate's errors, and of the errors of the crates below it.
+/// Finds the kind of an error of this crate, or of a crate that this crate uses.
 const FINDERS: &[Finder] = &[
     kind_as::<kops_agent_host::Error>,
     kind_as::<FactsError>,

@@ -5,19 +5,18 @@ use std::fmt;
 use kops_agent_spec::kops_release::WrittenBy;
 use serde::Serialize;
 
-/// A finding of `config check`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Finding {
-    /// URL or path of the file with the problem; empty if no single file has it.
+    /// URL or path of the file with the problem. Empty if the problem is not in a single file.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
-    /// The line of the file; `None` if it is unknown.
+    /// The line in the file. `None` if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// Path of the field with the problem; empty if no single field has it.
+    /// Path of the field with the problem. Empty if the problem is not in a single field.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
-    /// The problem, and what to do about it.
+    /// The problem and the remedy.
     pub problem: String,
 }
 
@@ -35,11 +34,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The manifests that a check has read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Checked {
-    /// The version of kOps that the manifests are for.
+    /// The kOps version for which the manifests were checked.
     pub kops: String,
     pub files: usize,
     pub clusters: usize,
@@ -56,7 +54,7 @@ impl fmt::Display for Checked {
     }
 }
 
-/// The numbers of all errors and warnings, including errors and warnings that are not listed.
+/// The numbers of errors and warnings, including those that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub errors: usize,
@@ -67,20 +65,20 @@ pub struct Counts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Findings {
-    /// The kOps release that wrote the configuration; `None` if it cannot be determined.
+    /// The kOps release that wrote the configuration. `None` if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
-    /// The checked manifests; `None` if the check is not of manifests.
+    /// The checked manifests. `None` if the check was not of manifests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked: Option<Checked>,
-    /// Problems that keep the node from being decided.
+    /// Problems that prevent the decision of the node.
     pub errors: Vec<Finding>,
-    /// Problems that do not keep the node from being decided.
+    /// Problems that do not prevent the decision of the node.
     pub warnings: Vec<Finding>,
     /// Parts of the manifests that are not checked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_checked: Vec<Finding>,
-    /// `None` if all errors and warnings are listed.
+    /// Set only if some errors or warnings are not listed.
     #[serde(skip)]
     pub counts: Option<Counts>,
 }

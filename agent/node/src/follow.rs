@@ -22,25 +22,25 @@ use super::redaction::error_text;
 use super::upgrade::{self, Upgraded};
 use super::{exit, machine, reboot};
 
-/// The pause between two tries to watch the Node, and to report an outcome.
+/// The pause before a failed watch of the Node, or a failed report of an outcome, is retried.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long [`check`] retries while the API server does not answer.
 const RETRIED_FOR: Duration = Duration::from_secs(30);
 /// The timeout of each request of [`check`].
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a change waits for a slot, in seconds. The controller orders at most as many nodes at a time as the group has
-/// slots. Still, another node may hold a slot when an order arrives, because a timer or an operator started a run there.
+/// How long a change waits for a slot, in seconds. The controller orders only as many nodes at a time as the group
+/// has slots. But another node may hold a slot because a timer or an operator started a run on it.
 const SLOT_TIMEOUT: &str = "1800";
 
-/// Checks that this program can follow rollouts: reads this machine's Node once, with the credentials of
-/// [`until_replaced`].
+/// Checks that this program can follow rollouts: reads this machine's Node once, with the credentials that
+/// [`until_replaced`] uses.
 pub async fn check(root: &Path) -> Result<()> {
     let orders = Orders::new(&machine::kubeconfig(root))?;
     let read = retried(RETRIED_FOR, PAUSE, async || orders.check(CHECK_TIMEOUT).await).await;
     read.context("reading this machine's Node")
 }
 
-/// Follows rollouts. Returns once another version of this program is in place.
+/// Follows rollouts. Returns when another version of this program has replaced it.
 pub async fn until_replaced(conf: &Path, root: &Path) {
     let began = SystemTime::now();
     let mut said = String::new();
@@ -48,7 +48,7 @@ pub async fn until_replaced(conf: &Path, root: &Path) {
         let Err(untold) = follow_one_watch(conf, root, began).await else { return };
         let problem = untold.to_string();
         if problem != said {
-            // A machine that is not a node yet has no kubeconfig, or no Node.
+            // These errors are normal: a machine that is not a node yet has no kubeconfig, or no Node.
             let level = if untold.is_expected() { log::Level::Debug } else { log::Level::Warn };
             log::log!(level, "cannot wait for orders of a rollout; trying again: {problem}");
         }
@@ -57,14 +57,15 @@ pub async fn until_replaced(conf: &Path, root: &Path) {
     }
 }
 
-/// Carries out orders until another version of this program is in place. `began` is the start of this process.
+/// Executes orders. Returns when another version of this program has replaced it. `began` is the start time of this
+/// process.
 async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result<(), Untold> {
     let mut orders = Orders::new(&machine::kubeconfig(root))?;
     loop {
         let order = orders.next().await?;
         let what = match order.task() {
             Task::Configuration => format!("the configuration {}", order.hash),
-            Task::Reboot => format!("a reboot of the boot {}", order.boot_id),
+            Task::Reboot => format!("a reboot that ends the boot {}", order.boot_id),
             Task::Program => format!("the kops-agent of the program file {}", order.hash),
         };
         log::info!("the rollout {} orders {what} (attempt {})", order.rollout, order.attempt);
@@ -91,7 +92,8 @@ async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result
             }
         }
         let outcome = order.outcome(&problem.unwrap_or_default());
-        // The change may have restarted the API server. Without the outcome, the order would be carried out again.
+        // The change may have restarted the API server, so the report is retried. Without a reported outcome, the
+        // order would be executed again.
         while let Err(untold) = orders.report(&outcome).await {
             if !untold.may_pass() {
                 return Err(untold);
@@ -102,7 +104,7 @@ async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result
     }
 }
 
-/// Makes this machine take the configuration of an order.
+/// Makes this machine take the configuration in an order.
 async fn carry_out(conf: &Path, root: &Path, order: &Order) -> Result<()> {
     let program = program::path().context("finding the path of this program")?;
     let mut command = Command::new(program);
@@ -121,7 +123,8 @@ async fn carry_out(conf: &Path, root: &Path, order: &Order) -> Result<()> {
 
 /// The arguments of `converge` that depend on the order.
 fn arguments(order: &Order) -> Vec<String> {
-    // `--max-unavailable=0` takes no slot, and `--health-timeout=0` never rolls back. An order must not ask for either.
+    // An order must not switch off slots or rollbacks: `--max-unavailable=0` takes no slot, and `--health-timeout=0`
+    // never rolls back.
     let mut arguments = vec![
         format!("--max-unavailable={}", order.max_unavailable.clamp(1, MOST_SLOTS)),
         format!("--health-timeout={}", order.health_timeout.max(1)),
@@ -144,7 +147,7 @@ fn arguments(order: &Order) -> Vec<String> {
     arguments
 }
 
-/// The outcome of a run, from its exit code and from the state that it left.
+/// The outcome of a run, from its exit code and the state of the node.
 fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
     let host = machine::open(root)?;
     let record = host.record().context("reading the record of the run")?;
@@ -169,14 +172,15 @@ fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
     Err(failure.into())
 }
 
-/// The kind of a recorded failure. If another version of kops-agent wrote the record, the code may be missing or unknown.
+/// The kind of a recorded failure. `Other` if the code is missing or unknown, because another version of kops-agent
+/// may have written the record.
 fn kind_of_code(code: &str) -> Kind {
     Kind::ALL.iter().copied().find(|kind| kind.code() == code).unwrap_or(Kind::Other)
 }
 
-/// The part of an order that a node lacks after its run; `None` if the node lacks nothing. The hash alone is no proof: if
-/// the run cannot reach its server, it repairs the node to the last applied configuration, which may have the same hash
-/// as the order.
+/// What the order requires and the node lacks after its run. `None` if the node lacks nothing. The hash alone is no
+/// proof: if the run could not reach its server, it only repaired the last applied configuration, which may have the
+/// same hash.
 fn lacks(order: &Order, config_hash: &str, authorities: Option<&str>) -> Option<&'static str> {
     match () {
         () if config_hash != order.hash => Some("does not run this configuration"),

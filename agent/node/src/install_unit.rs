@@ -19,12 +19,12 @@ use super::environment::{OF_NODEUP as ENVIRONMENT, line, variables};
 use super::materials::Materials;
 use super::{kops_version, machine, own_services, upkeep};
 
-/// The unit that runs this program at boot. nodeup uses the same name.
+/// The unit that runs this program at boot. It has the name of nodeup's unit.
 pub const UNIT: &str = "kops-configuration.service";
 
-/// The unit of the packages, which also runs this program at boot.
+/// The packages' unit, which also runs this program at boot.
 const PACKAGED: &str = include_str!("../../../units/kops-agent.service");
-/// The settings of the packaged unit's sandbox. An older systemd ignores settings that it does not know.
+/// The sandbox settings in the packages' unit. systemd ignores settings that it does not know.
 const SANDBOX: [&str; 8] = [
     "CapabilityBoundingSet=",
     "RestrictAddressFamilies=",
@@ -36,19 +36,18 @@ const SANDBOX: [&str; 8] = [
     "SystemCallErrorNumber=",
 ];
 
-/// The first version of systemd that accepts `Restart=` for a oneshot. Older versions reject the unit (its NEWS,
-/// CHANGES WITH 244).
+/// The first version of systemd that allows `Restart=` for a oneshot. Older versions refuse to load the unit
+/// (systemd's NEWS, CHANGES WITH 244).
 const RESTARTS_ONESHOTS: u32 = 244;
 /// Timeout of `systemctl --version`.
 const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Variables that the unit gets in addition to the variables of stores and clouds, in groups. A group is passed on if its
-/// first variable is set.
+/// Variables that the unit gets in addition to the variables of stores and clouds. They are in groups. A group is
+/// passed on only if its first variable is set.
 const VARIABLES: &[&[&str]] = &[
-    // kOps' boot script exports OSS_REGION, and nodeup keeps it. No store of kops-agent reads this variable, so
-    // `agent/store` does not list it.
+    // nodeup passes on OSS_REGION from kOps' boot script. It is listed here and not in `agent/store`, because no
+    // store of kops-agent reads it.
     &["OSS_REGION"],
-    // The agent's own variables.
     &[own_services::CONTROLLER.variable],
     &[own_services::ADDONS.variable],
     &[own_services::FOLLOW.variable],
@@ -56,9 +55,9 @@ const VARIABLES: &[&[&str]] = &[
     &[KOPS_VERSION],
 ];
 
-/// Installs and starts the unit on this machine. Does not wait for the unit: the unit may need something that a later part
-/// of the user-data brings, and cloud-init runs that part after this command. `conf` is the boot config that the unit's run
-/// reads, and `flags` are the flags of this process.
+/// Installs and starts the unit on this machine, and does not wait for it. The unit may need something from a later
+/// part of the user-data, and cloud-init runs that part only after this command. `conf` is the boot config for the
+/// unit's run. `flags` are the flags of this process.
 pub async fn install(
     conf: &Path,
     flags: impl Iterator<Item = String>,
@@ -66,7 +65,7 @@ pub async fn install(
 ) -> Result<Report> {
     let program = program::path().context("finding the path of this program for its unit")?;
     // The program and the boot config must be on the disk before the unit. The boot script has just written both, and
-    // does not run again after a power cut.
+    // after a power cut it does not run again.
     let conf = conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map_or(conf, Path::new);
     let is_file = !conf.to_string_lossy().contains("://");
     for file in [program.as_path()].into_iter().chain(is_file.then_some(conf)) {
@@ -79,7 +78,7 @@ pub async fn install(
     let command = std::iter::once(program.display().to_string()).chain(flags).collect::<Vec<_>>().join(" ");
 
     let host = Host::machine()?;
-    // Another run may have the lock, such as the run of a package's unit.
+    // Another run may have the lock, for example the run of the packages' unit.
     let _lock = machine::lock(true, &host).await?;
     let unit_file = host.upstreams_unit_path(UNIT);
     let unit = unit(&command, systemd_version());
@@ -93,13 +92,14 @@ pub async fn install(
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(LocationClient::new()?);
     let report = host.apply(&plan, &desired, &materials, &downloads, &*progress(), Scope::Part).await?;
-    // An earlier kops-agent wrote the unit to a folder that overrides nodeup's.
+    // An earlier kops-agent may have written the unit to a folder that overrides the folder of nodeup's unit.
     host.remove_superseded_unit(UNIT)?;
     host.start_now_and_at_boot(UNIT)?;
     Ok(report)
 }
 
-/// Writes a file and its folder's entry to the disk. A missing boot config is no error: the unit's run reports it.
+/// Writes a file and the entry in its folder to the disk. A missing boot config is no error here, because the unit's
+/// run reports it.
 fn sync(file: &Path) -> io::Result<()> {
     let file = match file.canonicalize() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -110,8 +110,8 @@ fn sync(file: &Path) -> io::Result<()> {
     file.parent().map_or(Ok(()), sync_one)
 }
 
-/// The files of the unit. The unit itself is no resource: [`Host::apply`] would start it and wait for it while this run
-/// has the lock, and the unit's run needs the lock.
+/// The files of the unit. The unit itself is not in this state: [`Host::apply`] would start the unit and wait for it.
+/// The unit's run would wait for the lock, which this run holds.
 fn desired(unit_file: &str, unit: String, environment: String) -> DesiredState {
     let mut desired = DesiredState::default();
     let environment = Content::SecretText(vec![SecretPiece::Text(environment)]);
@@ -120,7 +120,7 @@ fn desired(unit_file: &str, unit: String, environment: String) -> DesiredState {
     desired
 }
 
-/// Reads a file that an earlier run may have left. A missing file counts as empty.
+/// Reads a file that an earlier run may have written. A missing file counts as empty.
 fn before(path: &str) -> Result<String> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -128,14 +128,14 @@ fn before(path: &str) -> Result<String> {
     }
 }
 
-/// The lines of the environment file. If the first variable of a group is not set now, for example because a shell
-/// started this run, the group keeps its lines from `before`.
+/// The lines of the environment file. If the first variable of a group is not set in this process, the group keeps
+/// its lines in `before`. For example, a shell that starts this run may not set the variable.
 fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);
     let mut lines = String::new();
-    // Upstream's unit does not get the tokens of clouds, because upstream's kops-controller is a pod and gets these tokens
-    // in another way.
+    // Upstream's unit does not get the cloud tokens. Upstream's kops-controller needs them, but it is a pod and gets
+    // them in another way.
     let groups = kops_agent_store::variables().into_iter().chain(VARIABLES.iter().copied());
     for group in groups.chain(kops_agent_cloud::variables()) {
         if is_set(group) {
@@ -149,8 +149,9 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
 }
 
 /// The text of the unit. The unit is a oneshot, as in nodeup: units ordered after it wait until the node has converged.
-/// As in `units/kops-agent.service`, the run reports its progress, and the watchdog ends a stuck run. If this systemd
-/// restarts oneshots, it restarts a run that the watchdog or the OOM killer ended, but no run that exited by itself.
+/// As in `units/kops-agent.service`, the run reports its progress, and the watchdog ends a stuck run. If systemd allows
+/// `Restart=` for a oneshot, it restarts a run that the watchdog or the OOM killer ended, but no run that exited by
+/// itself.
 fn unit(command: &str, systemd_version: Option<u32>) -> String {
     let restart = match systemd_version {
         Some(RESTARTS_ONESHOTS..) => "Restart=on-abnormal\nRestartSec=30s\n",
@@ -171,7 +172,7 @@ fn sandbox() -> String {
     PACKAGED.lines().filter(is_of_sandbox).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The version of this machine's systemd; `None` if it is unknown.
+/// The version of this machine's systemd. `None` if it is unknown.
 fn systemd_version() -> Option<u32> {
     let answer = programs::ask(&["systemctl", "--version"], SYSTEMD_TIMEOUT);
     let said = answer.map(|answer| answer.stdout).unwrap_or_else(|problem| {
@@ -229,7 +230,7 @@ mod tests {
         for setting in SANDBOX {
             assert!(service.contains(&format!("\n{setting}")), "{setting} is not in {unit}");
         }
-        // After `ExecStart=`, the packaged unit has no settings except the sandbox and `WantedBy=`.
+        // After `ExecStart=`, the packages' unit has only sandbox settings and `WantedBy=`.
         let (_, packaged) = PACKAGED.split_once("--retries=-1 --v=2\n").unwrap();
         let packaged = packaged.lines().filter(|line| line.contains('=') && !line.starts_with(['#', 'W']));
         assert!(sandbox().lines().eq(packaged), "{}", sandbox());

@@ -19,7 +19,7 @@ pub(crate) async fn apart<T: Send + 'static>(
     thread::Builder::new()
         .name("apart".into())
         .spawn(move || {
-            // The receiver is gone if the run was asked to stop meanwhile.
+            // Sending fails if the caller has stopped waiting.
             let _ = tell.send(act());
         })
         .map_err(|error| failed(error.to_string()))?;

@@ -27,7 +27,6 @@ enum State {
     Ended,
 }
 
-/// The process group of a started program, and the pipes that the caller asked for.
 pub(super) struct Started {
     pub(super) stdin: Option<ChildStdin>,
     pub(super) stdout: Option<ChildStdout>,

@@ -12,15 +12,16 @@ use crate::assets::Progress;
 use crate::error::{Error, Result, explain};
 use crate::root::Root;
 
-/// How many lines of a failed program's output an error repeats.
+/// Maximum number of output lines that an error quotes for a failed program.
 const LINES_OF_OUTPUT: usize = 10;
 
-/// Runs the commands that files name ([`kops_agent_plan::resource::File::on_change`]).
+/// Runs the commands that a changed file requires ([`kops_agent_plan::resource::File::on_change`]).
 pub trait Commands: Send + Sync {
     /// Runs a command and waits for its end. An exit status other than 0 is an error.
     fn run(&self, command: &[String]) -> Result<()>;
 
-    /// Runs a command that these files name. `sysctl --system` is replaced by `set_parameters`.
+    /// Runs a command that all of `files` name in `on_change`. For `sysctl --system`, `set_parameters` sets the
+    /// parameters of `files` instead.
     fn run_for(&self, command: &[String], files: &[&str], progress: &dyn Progress) -> Result<()> {
         match *command == sysctls::COMMAND {
             true => self.set_parameters(files, progress),
@@ -28,24 +29,24 @@ pub trait Commands: Send + Sync {
         }
     }
 
-    /// Sets the kernel parameters of these files. Upstream runs `sysctl --system` instead.
+    /// Sets the kernel parameters in `files`. Upstream runs `sysctl --system`, which reads all sysctl files.
     fn set_parameters(&self, files: &[&str], progress: &dyn Progress) -> Result<()> {
         let _ = (files, progress);
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
 
-    /// Why this program does not start with this flag. `None` if it starts, or if this is unknown.
+    /// Why `program` does not start with `flag`. `None` if the program starts, or if this is unknown.
     fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<NotStarting> {
         let _ = (program, flag);
         None
     }
 
-    /// Whether the effect of these commands of a file was undone after they ran.
+    /// Whether the effect of a file's `commands` was undone after they ran.
     fn is_undone(&self, commands: &[Vec<String>], file: &str) -> Result<bool> {
         Ok(commands.iter().any(|command| *command == sysctls::COMMAND) && self.has_other_parameters(file)?)
     }
 
-    /// Whether a kernel parameter of this file was changed since the agent set it.
+    /// Whether a kernel parameter in `file` was changed since the agent set it.
     fn has_other_parameters(&self, file: &str) -> Result<bool> {
         let _ = file;
         Ok(false)
@@ -73,8 +74,9 @@ impl Commands for Machine {
     }
 }
 
-/// Whether a command restarts the agent's own unit. Upstream restarts its unit if a file that the unit reads changes.
-/// The agent does not: the run that changed the file converges anyway, and a restart would interrupt this run.
+/// Whether a command restarts the agent's own unit. Upstream restarts this unit if a file that the unit reads
+/// changes. The agent skips the restart: the current run applies the changed file anyway, and a restart would
+/// interrupt the run.
 pub(crate) fn restarts_the_agent(command: &[String]) -> bool {
     let [program, verb, unit, ..] = command else { return false };
     program == "systemctl" && verb == "restart" && unit == "kops-configuration.service"
@@ -92,7 +94,6 @@ impl Outcome {
         !self.status.success() && (self.stderr.contains(what) || self.stdout.contains(what))
     }
 
-    /// The standard output of `command`. An exit status other than 0 is an error.
     pub(super) fn succeeded(self, command: &[&str]) -> Result<String> {
         if self.status.success() { Ok(self.stdout) } else { Err(refused(command, &self)) }
     }
@@ -158,7 +159,6 @@ pub(super) fn prepare(command: &[&str]) -> Result<Command> {
     Ok(prepared)
 }
 
-/// The error for a program that ran and failed.
 pub(crate) fn refused(command: &[&str], outcome: &Outcome) -> Error {
     let said = if outcome.stderr.trim().is_empty() { &outcome.stdout } else { &outcome.stderr };
     let lines: Vec<&str> = said.trim().lines().collect();

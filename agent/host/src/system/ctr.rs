@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::commands::{self, Outcome};
 
-/// Timeouts for `ctr`: with them, a runtime that hangs causes an error and does not block the run.
+/// Timeouts for `ctr`. Without timeouts, a hanging container runtime would block the run.
 pub(super) const DEADLINES: [&str; 4] = ["--timeout", "15s", "--connect-timeout", "5s"];
 
 /// The labels under which containerd's CRI plugin stores kubelet's metadata of a container.
@@ -68,7 +68,7 @@ pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Contai
     let running = running_tasks(socket)?;
     let mut containers = Vec::new();
     for id in listed.lines().filter(|id| running.contains(*id)) {
-        // `ctr` no longer knows a container that has ended meanwhile.
+        // The container may have ended since `ctr` listed it. Then `ctr` does not know its ID.
         let Some(info) = ask(socket, &["containers", "info", id]).and_then(|info| output_or_error(info).ok())
         else {
             continue;
@@ -109,7 +109,7 @@ pub(crate) fn output_or_error(outcome: Outcome) -> Result<String, Failure> {
     }
 }
 
-/// The `ctr` arguments that list containers with the names and the namespace of this pod's containers.
+/// The `ctr` arguments that list the containers of a static pod, by namespace and container name.
 fn list_of(pod: &StaticPod) -> Vec<String> {
     let filter = |container: &String| {
         format!(

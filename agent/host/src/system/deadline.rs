@@ -16,7 +16,7 @@ pub(crate) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Re
     ask_prepared(command, prepare(command)?, input, within)
 }
 
-/// Runs a prepared command like `ask_within`. The caller has set its environment.
+/// Like `ask_within`, for a command that the caller has prepared, including its environment.
 pub(super) fn ask_prepared(
     command: &[&str],
     mut prepared: Command,
@@ -36,7 +36,8 @@ pub(super) fn ask_prepared(
     let outputs = (read(started.stdout), read(started.stderr));
     if let Some(mut stdin) = started.stdin {
         let input = input.to_vec();
-        // A program may end without reading its input. Its exit status then says why.
+        // A program may end without reading its input. Then the write fails, and the exit status says why the program
+        // ended.
         thread::spawn(move || drop(stdin.write_all(&input)));
     }
     let ended = runner.wait(deadline).map_err(cannot)?.and_then(|status| {
@@ -46,7 +47,7 @@ pub(super) fn ask_prepared(
         Some((status, of(&outputs.0)?, of(&outputs.1)?))
     });
     let Some((status, stdout, stderr)) = ended else {
-        // The program may have ended while a child still holds an output open.
+        // Even if the program has ended, a child may still hold an output open.
         started.group.kill();
         let seconds = within.as_secs_f32();
         return Err(failed(command, format!("has not ended within {seconds} s, and was killed")));
@@ -55,7 +56,8 @@ pub(super) fn ask_prepared(
     Ok(Some(Outcome { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
-/// How many bytes of an output are kept. The rest is read and discarded, so that the program does not block.
+/// Maximum number of bytes that are kept of an output. The rest is read and discarded, so that the program does not
+/// block.
 const LONGEST_OUTPUT: u64 = 32 << 20;
 
 /// Reads an output to its end on its own thread.

@@ -13,13 +13,12 @@ use std::time::{Duration, Instant};
 use super::commands::run;
 use crate::error::{Error, Result};
 
-/// How many bytes of either end of a device must be zero. File systems, partition tables, RAID, LVM and LUKS all store
-/// something there.
+/// How many bytes at the start and at the end of a blank device must be zero. File systems, partition tables, RAID,
+/// LVM and LUKS store their headers there.
 const END: u64 = 1024 * 1024;
-/// Timeout from attaching a volume until the kernel lists it.
+/// Timeout for the kernel to list an attached volume.
 const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
-/// The kernel's list of block devices.
 const BLOCK: &str = "/sys/class/block";
 
 pub(super) fn wait_for(device: &str) -> Result<()> {
@@ -109,7 +108,7 @@ mod tests {
 
     const SIZE: usize = 16 * 1024 * 1024;
 
-    /// A file that stands in for a device, with these bytes at offset `at`.
+    /// A file that stands in for a device. It has `bytes` at the offset `at`.
     fn device(at: usize, bytes: &[u8]) -> (tempfile::TempDir, String) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("device");

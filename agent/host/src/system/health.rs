@@ -15,17 +15,18 @@ pub trait Health: Send + Sync {
     /// Runs one check of kind `Answers` or `Runtime` once. The error says why the component is not healthy.
     async fn ask(&self, check: &Check) -> Result<(), Failure>;
 
-    /// Finds a process outside the unit that listens at the unit's health URL, and describes it. The answer of such a
-    /// process says nothing about the unit. `None` if no such process is known.
+    /// Finds a process that does not belong to the unit and listens at the unit's health URL. Returns a description
+    /// of the process. A health check would reach this process and not the unit.
     fn other_listener(&self, _url: &str, _unit: &str) -> Option<String> {
         None
     }
 
-    /// The UID under which all containers of a static pod run. The error says what is wrong. `None` if the UID cannot
-    /// be read, for example without `ctr`.
+    /// The UID of a static pod whose containers all run. The error says why the pod does not run. `None` if the UID
+    /// cannot be read, for example without `ctr`.
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, Failure>;
 
-    /// The log lines of a component's last failed start that name the reason of the failure, or else its last lines.
+    /// The log lines that say why the last failed start of a component failed. Without such lines, the last lines of
+    /// the log.
     fn last_words(&self, resource: &ResourceId) -> Vec<String>;
 }
 
@@ -38,18 +39,18 @@ pub struct HealthTimings {
     /// How long a component must stay healthy. systemd restarts a service two seconds after it failed, so a
     /// component that crashes on start may look healthy for a moment.
     pub steady: Duration,
-    /// After this time, kubelet has seen a changed manifest: kubelet lists its files every 20 s and gives pods 30 s to
-    /// end. If the pod still has its UID then, the change makes no difference to kubelet.
+    /// After this time, kubelet has seen a changed manifest: kubelet lists its files every 20 s and gives pods 30 s
+    /// to end. If the pod still has its UID after this time, kubelet does not restart it for this change.
     pub unnoticed: Duration,
-    /// How long a restarted service of the agent must run. A service that fails at its start ends sooner, and its unit waits only
-    /// `RestartSec=5s` before the next start.
+    /// How long a restarted service of the agent must run. A service that fails at its start ends sooner, because its
+    /// unit waits only `RestartSec=5s` before the next start.
     pub restarted: Duration,
 }
 
 impl Default for HealthTimings {
     fn default() -> HealthTimings {
         HealthTimings {
-            // kubelet gives the API server as much time to start (30 times 10 s).
+            // kubelet also gives the API server 300 s to start (30 probes, one every 10 s).
             timeout: Duration::from_secs(300),
             pause: Duration::from_millis(250),
             steady: Duration::from_secs(3),
@@ -59,12 +60,11 @@ impl Default for HealthTimings {
     }
 }
 
-/// The failure of a check.
 pub fn unhealthy(why: impl Into<String>) -> Failure {
     Failure::new(Kind::Unhealthy, why)
 }
 
-/// The UID of a component's running pod, if the component is a pod and runs.
+/// The UID of a component's running pod. `None` if the component is not a pod, or if the pod does not run.
 pub(crate) fn running_pod(health: &dyn Health, component: &Component) -> Option<String> {
     component.checks.iter().find_map(|check| match check {
         Check::Pod { pod, socket } => health.pod_uid(pod, socket).ok().flatten(),

@@ -12,12 +12,11 @@ use super::ctr::DEADLINES;
 pub use super::tether::Tether;
 use crate::error::Result;
 
-/// The image store of the container runtime.
 pub trait Images: Send + Sync {
-    /// The references of all images. Empty if no runtime runs yet.
+    /// The references of all images. Empty if the container runtime does not run yet.
     fn references(&self) -> Result<BTreeSet<String>>;
 
-    /// Waits until the runtime answers.
+    /// Waits until the container runtime answers.
     fn wait_until_ready(&self) -> Result<()>;
 
     /// Pulls an image from its registry. The tether's deadline and leash limit the pull.
@@ -34,13 +33,12 @@ pub struct Ctr;
 const NAMESPACE: [&str; 4] = ["ctr", "--namespace", "k8s.io", "images"];
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// A `ctr` command with timeouts.
 fn question<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&["ctr"], &DEADLINES[..], words].concat()
 }
 
-/// The command that pulls an image. containerd's own configuration of registry mirrors applies to kubelet's pulls and
-/// not to `ctr`, so `--hosts-dir` names the mirrors. If the directory is missing, no mirrors are used (containerd's
+/// The command that pulls an image. containerd's configuration of registry mirrors applies only to kubelet's pulls,
+/// so `--hosts-dir` names the mirrors for `ctr`. If that directory is missing, no mirrors are used (containerd's
 /// core/remotes/docker/config/hosts.go).
 fn pulling(reference: &str) -> Vec<&str> {
     [&NAMESPACE[..], &["pull", "--hosts-dir", CONTAINERD_REGISTRIES, reference]].concat()
@@ -52,7 +50,7 @@ impl Images for Ctr {
             Ok(outcome) if outcome.status.success() => {
                 Ok(outcome.stdout.lines().map(str::to_owned).collect())
             }
-            // No runtime runs yet, so there are no images.
+            // Without a running container runtime, there are no images.
             Ok(_) | Err(_) => Ok(BTreeSet::new()),
         }
     }

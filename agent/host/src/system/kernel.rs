@@ -16,7 +16,7 @@ pub trait Kernel: Send + Sync {
     /// Whether the running kernel has this module, loaded or not.
     fn has(&self, module: &str) -> bool;
 
-    /// The line of a configuration file that prevents loading a module, if there is one.
+    /// The line of a configuration file that prevents loading the module. `None` if no line does.
     fn forbidden(&self, module: &str) -> Result<Option<String>> {
         let _ = module;
         Ok(None)
@@ -63,9 +63,9 @@ fn kernel_name(module: &str) -> String {
     module.replace('-', "_")
 }
 
-/// Whether a module is in the kernel's list of built-in modules, with lines such as
-/// `kernel/net/bridge/br_netfilter.ko`. `/sys/module` does not have a built-in module without parameters, so this list
-/// is needed.
+/// Whether a module is in the kernel's list of built-in modules, which has lines such as
+/// `kernel/net/bridge/br_netfilter.ko`. A built-in module without parameters is only in this list, not in
+/// `/sys/module`.
 fn is_listed(modules_builtin: &str, module: &str) -> bool {
     modules_builtin.lines().any(|path| {
         let file = path.rsplit('/').next().unwrap_or(path);

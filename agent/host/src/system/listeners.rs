@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 /// `TCP_LISTEN` of the kernel's `include/net/tcp_states.h`.
 const LISTENING: &str = "0A";
 
-/// The addresses and inodes of the listening sockets. A missing `/proc/net/tcp6` is no error: without IPv6, nothing listens
-/// there.
+/// The addresses and inodes of the listening sockets. A missing `/proc/net/tcp6` is no error: without IPv6, the
+/// kernel does not have this file.
 pub fn sockets(root: &Path) -> Result<Vec<(SocketAddr, String)>> {
     let file = root.join("proc/net/tcp");
     let ipv4 = std::fs::read_to_string(&file)
@@ -20,7 +20,8 @@ pub fn sockets(root: &Path) -> Result<Vec<(SocketAddr, String)>> {
     Ok([ipv4, ipv6].iter().flat_map(|text| parse(text)).collect())
 }
 
-/// The processes with open sockets, by the socket's inode. Processes that the agent may not inspect are left out.
+/// The name and PID of each process with an open socket, by the inode of the socket. Processes that the agent may not
+/// inspect are left out.
 pub fn owners(root: &Path) -> BTreeMap<String, (String, u32)> {
     let mut owners = BTreeMap::new();
     for number in numbers(root).unwrap_or_default() {
@@ -35,8 +36,8 @@ pub fn owners(root: &Path) -> BTreeMap<String, (String, u32)> {
     owners
 }
 
-/// The inodes of the sockets that receive connections to an address. If no socket listens at that very address, these
-/// are the sockets that listen at all addresses.
+/// The inodes of the sockets that receive connections to an address. Without a socket at exactly this address, the
+/// sockets that listen at all addresses receive them.
 pub(crate) fn sockets_at(root: &Path, address: SocketAddr) -> Result<BTreeSet<String>> {
     let of_port: Vec<(SocketAddr, String)> =
         sockets(root)?.into_iter().filter(|(local, _)| local.port() == address.port()).collect();
@@ -58,7 +59,7 @@ pub(crate) fn has_any(folder: &Path, sockets: &BTreeSet<String>) -> bool {
     links.any(|link| inode_of(&link).is_some_and(|inode| sockets.contains(inode)))
 }
 
-/// The inode of a socket, from the target of a file descriptor's link.
+/// The inode of a socket. `link` is the target of a link in `/proc/PID/fd`.
 fn inode_of(link: &Path) -> Option<&str> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')
 }

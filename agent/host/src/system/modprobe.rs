@@ -11,7 +11,7 @@ const FOLDERS: [&str; 5] = [
     "/lib/modprobe.d",
 ];
 
-/// The line that prevents loading a module, with its file. `None` if no line does.
+/// The configuration line that prevents loading a module, and its file. `None` if no line does.
 pub(super) fn forbidding_line(root: &Root, module: &str) -> Result<Option<String>> {
     for folder in FOLDERS {
         let Some(dir) = root.dir(folder)? else { continue };
@@ -25,8 +25,9 @@ pub(super) fn forbidding_line(root: &Root, module: &str) -> Result<Option<String
     Ok(None)
 }
 
-/// Whether a line forbids a module. At boot, systemd does not load a blacklisted module. An `install` command other
-/// than `true` or `false` may load the module, so it does not forbid the module.
+/// Whether a configuration line prevents loading a module. At boot, systemd does not load a blacklisted module. An
+/// `install` command also prevents loading if it is `true` or `false`. Any other `install` command may load the
+/// module.
 fn forbids(line: &str, module: &str) -> bool {
     let same = |name: &str| name.replace('-', "_") == module.replace('-', "_");
     match line.split_whitespace().collect::<Vec<_>>()[..] {

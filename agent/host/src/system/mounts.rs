@@ -11,12 +11,13 @@ use super::{devices, sandbox};
 use crate::error::{Error, Result};
 
 pub trait Mounts: Send + Sync {
-    /// The current mount at the path of `mount`. If the mounted device is `mount.device` under another name, the result
-    /// has the name from `mount`.
+    /// The current mount at `mount.path`. If `mount.device` is another name of the mounted device, the result has
+    /// `mount.device`.
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>>;
 
-    /// The current bind mount at the path of `bind`. If the mounted directory is the directory of `bind.source`, the result
-    /// has `bind.source`, even if the kernel reports another path. Its options are the options of `bind` that are set.
+    /// The current bind mount at `bind.path`. If the mounted directory is `bind.source`, the result has
+    /// `bind.source`, even if the kernel reports another path. Its options are those options of `bind` that are in
+    /// effect.
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
     /// Waits until a device exists.
@@ -49,7 +50,6 @@ pub trait Mounts: Send + Sync {
         Ok(self.below(folders)?.into_iter().filter(|path| themselves.contains(path)).collect())
     }
 
-    /// Unmounts the topmost mount of a path.
     fn unmount(&self, path: &str) -> Result<()>;
 }
 
@@ -58,7 +58,7 @@ pub struct Machine;
 impl Mounts for Machine {
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>> {
         let Some(found) = topmost(&mountinfo()?, &mount.path) else { return Ok(None) };
-        // The device may be known by several names.
+        // A device may have several names.
         let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| Path::new(path).into());
         let is_same = real(&found.source) == real(&mount.device);
         let device = if is_same { mount.device.clone() } else { found.source };
@@ -74,8 +74,8 @@ impl Mounts for Machine {
             _ => found.options.contains(wanted),
         };
         let options = bind.options.iter().filter(|option| has(option)).cloned().collect();
-        // mountinfo names the source directory by its path within its file system. That file system may be mounted
-        // anywhere.
+        // mountinfo has the path of the source directory within its file system. This file system may be mounted
+        // anywhere, so the paths may differ.
         let is_same =
             found.within == bind.source.trim_end_matches('/') || is_same_directory(&bind.source, &bind.path);
         let source = if is_same { bind.source.clone() } else { found.within };
@@ -144,11 +144,11 @@ fn innermost_first(lines: &[Line], folders: &[String]) -> Vec<String> {
         };
         folders.iter().any(below)
     };
-    // A later mount is on top of an earlier one or inside it.
+    // The kernel lists mounts in the order of mounting. A later mount is on top of an earlier mount or inside it.
     lines.iter().rev().map(|line| line.path.clone()).filter(is_below).collect()
 }
 
-/// The mount points below these folders that can be reached. A mount below a folder is hidden if another file system
+/// The mount points below `folders`, without hidden mounts. A mount below a folder is hidden if another file system
 /// was mounted on the folder later.
 fn within(lines: &[Line], folders: &[String]) -> Vec<String> {
     let is_within = |line: &&Line, folder: &String| {
@@ -162,7 +162,7 @@ fn within(lines: &[Line], folders: &[String]) -> Vec<String> {
 /// Whether a mount is inside the mount with the ID `other`, directly or through other mounts.
 fn is_on(lines: &[Line], line: &Line, other: u64) -> bool {
     let parent = |line: &&Line| lines.iter().find(|parent| parent.id == line.parent && parent.id != line.id);
-    // A chain of parents is never longer than the list. The limit ends a cycle.
+    // Without a cycle, a chain of parents is at most as long as the list. So this limit ends a cycle.
     std::iter::successors(Some(line), parent).take(lines.len() + 1).any(|line| line.parent == other)
 }
 
@@ -170,7 +170,6 @@ fn is_on(lines: &[Line], line: &Line, other: u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     id: u64,
-    /// The ID of the parent mount.
     parent: u64,
     /// `MAJOR:MINOR` of the file system's device.
     device: String,
@@ -184,8 +183,8 @@ struct Line {
 }
 
 fn mountinfo() -> Result<Vec<Line>> {
-    // In the sandbox of a unit, the options of mounts differ from the machine's: every mount is shared, and most are
-    // read-only. A thread may be in its own mount namespace, so its own list is read, not the process's.
+    // In the sandbox of a unit, the mount options are not those of the machine: every mount is shared, and most are
+    // read-only. A thread may have its own mount namespace, so the thread's list is read and not the process's list.
     let path = match sandbox::has_other_mounts() {
         true => "/proc/1/mountinfo",
         false => "/proc/thread-self/mountinfo",
@@ -194,12 +193,13 @@ fn mountinfo() -> Result<Vec<Line>> {
     Ok(parse_all(&text))
 }
 
-/// Replaces invalid UTF-8. A pod can mount a path with any bytes, and such a line must not hide other lines.
+/// Parses a mount list. Invalid UTF-8 is replaced: a pod can mount a path with any bytes, and such a line must not
+/// hide other lines.
 fn parse_all(text: &[u8]) -> Vec<Line> {
     String::from_utf8_lossy(text).lines().filter_map(parse).collect()
 }
 
-/// `MAJOR:MINOR` of the device whose file system is mounted on `/`, by the text of a `mountinfo`.
+/// The device number (`MAJOR:MINOR`) of the file system on `/`. `mountinfo` is the content of such a file.
 pub(crate) fn device_of_root(mountinfo: &[u8]) -> Option<String> {
     Some(parse_all(mountinfo).into_iter().rfind(|line| line.path == "/")?.device)
 }

@@ -31,8 +31,8 @@ pub trait PackageManager: Send + Sync {
     /// Installs all `packages` in one transaction. Waits while another program holds the package manager's lock.
     fn install(&self, packages: &[&str], progress: &dyn Progress) -> Result<()>;
 
-    /// Fetches `packages` and the packages that these need into the package manager's cache. Changes nothing else, and
-    /// does not wait for a lock. Returns whether `install_fetched` may install them.
+    /// Downloads `packages` and their dependencies into the package manager's cache. Changes nothing else, and does
+    /// not wait for a lock. Returns whether [`PackageManager::install_fetched`] may install them.
     fn fetch(&self, packages: &[&str]) -> bool {
         let _ = packages;
         false
@@ -49,7 +49,8 @@ pub trait PackageManager: Send + Sync {
         Err(no_package_manager())
     }
 
-    /// Downloads the package lists of all repositories. Returns the packages that no repository has in this version.
+    /// Downloads the package lists of all repositories. Returns those of `packages` that no repository has in the
+    /// wanted version.
     fn not_offered(
         &self,
         packages: &[PackageVersion],
@@ -59,37 +60,39 @@ pub trait PackageManager: Send + Sync {
         Err(no_package_manager())
     }
 
-    /// Installs packages in exactly these versions, also older ones, from the package lists that are on the machine. Removes no other
-    /// package. The package manager continues if this process is killed.
+    /// Installs packages in exactly the given versions, which may be older than the installed ones. Uses the package
+    /// lists that are on the machine, and removes no other package. The package manager continues if the agent is
+    /// killed.
     fn replace(&self, packages: &[PackageVersion], progress: &dyn Progress) -> Result<()> {
         let _ = (packages, progress);
         Err(no_package_manager())
     }
 
-    /// The command by which an operator installs packages in these versions, also older ones.
+    /// The command by which an operator installs packages in the given versions, which may be older than the
+    /// installed ones.
     fn command(&self, packages: &[PackageVersion]) -> Result<String> {
         let _ = packages;
         Err(no_package_manager())
     }
 
-    /// The repository as it is set up on this machine. `None` if its list is missing or not readable for all users.
+    /// The repository as the machine has it. `None` if its list file is missing or not readable for all users.
     fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>>;
 
-    /// Adds a repository whose packages are signed with this OpenPGP key, and downloads its package list. If that
-    /// fails, the repository is removed again.
+    /// Adds a repository whose packages are signed with the OpenPGP key `key`, and downloads its package list. If the
+    /// download fails, the repository is removed again.
     fn add_source(&self, source: &PackageSource, key: &[u8], progress: &dyn Progress) -> Result<()>;
 
-    /// Filters `paths` to files that packages installed. A file counts even if its content was changed later.
+    /// Filters `paths` to the files that packages installed. A file counts even if its content was changed later.
     fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>>;
 
-    /// A lock file that prevents other installations, and the process that holds it. `None` if no process holds a
-    /// lock.
+    /// A locked lock file of the package manager, and the process that holds the lock. While a process holds the
+    /// lock, no other process can install packages.
     fn lock_holder(&self) -> Result<Option<(String, String)>> {
         Ok(None)
     }
 
-    /// Checks which repositories of the machine's own lists answer. Fails if the package manager cannot check
-    /// repositories without changing the machine.
+    /// Checks which of the machine's package repositories respond. Fails if the package manager can only check them
+    /// by changing the machine.
     fn repositories(&self) -> Seen<Repositories> {
         Err(Unseen::new("this machine has no package manager that can check repositories"))
     }
@@ -130,8 +133,8 @@ fn no_package_manager() -> Error {
 
 impl Machine {
     /// Filters `packages` to the installed ones. `installed` is the package manager's list of packages. A group,
-    /// pattern or URL is never in that list. It is treated as installed if a note of an earlier installation exists. A
-    /// package with a release must be in the list by its name, and have such a note.
+    /// pattern or URL is never in that list, so it counts as installed if the agent has noted its installation. A
+    /// package with a release needs both: its name in the list, and a note.
     fn with_noted(
         &self,
         manager: Manager,
@@ -155,7 +158,8 @@ impl Machine {
         Ok(noted.as_deref() == Some(package))
     }
 
-    /// Notes the packages that were just installed and that the package manager lists by another name or not at all.
+    /// Notes which packages were just installed, for packages that the package manager lists by another name or not
+    /// at all.
     fn note(&self, manager: Manager, packages: &[&str]) -> Result<()> {
         for package in packages.iter().filter(|package| manager.listed(package) != Some(**package)) {
             Stamp::Package.write(&self.0, &sha256_hex(package.as_bytes()), package)?;
@@ -165,7 +169,6 @@ impl Machine {
 }
 
 impl Manager {
-    /// The arguments for packages in one version.
     fn arguments(self, packages: &[PackageVersion]) -> Vec<String> {
         let argument = match self {
             Manager::Apt => apt::argument,
@@ -174,7 +177,8 @@ impl Manager {
         packages.iter().map(argument).collect()
     }
 
-    /// The name of a package in the list of installed packages; `None` if the list cannot have it.
+    /// The name of a package in the list of installed packages. `None` for an argument that is never in the list,
+    /// such as a group.
     fn listed(self, package: &str) -> Option<&str> {
         match self {
             Manager::Apt => apt::listed(package),
@@ -183,8 +187,8 @@ impl Manager {
     }
 }
 
-/// Chooses the distribution's own package manager. An installed program alone does not decide: Red Hat's archive has
-/// apt, and Debian's has dnf.
+/// Chooses the distribution's own package manager. It is not enough that a program is installed: Red Hat's archive
+/// has apt, and Debian's has dnf.
 fn choose(os_release: &str, is_there: impl Fn(&str) -> bool) -> Option<Manager> {
     let is_of_rpms = os_release
         .lines()
@@ -224,7 +228,7 @@ impl PackageManager for Machine {
             Manager::Apt => apt::fetch(packages),
             Manager::Rpm(installer) => dnf::fetch(installer, packages),
         });
-        // If this fails, the installation fetches the packages again, and reports failures.
+        // If the download fails, the installation downloads the packages again and reports the failure.
         fetched
             .inspect_err(|error| {
                 log::info!("cannot fetch packages in advance, so the installation fetches them: {error}")
@@ -238,7 +242,8 @@ impl PackageManager for Machine {
                 apt::install_fetched(packages, Waiting::reporting_to(progress))?;
                 self.note(manager, packages)
             }
-            // dnf reads its repositories again only once its cache is old, so it installs what was just fetched.
+            // dnf downloads its package lists again only if its cache is old. So it installs the packages that were
+            // just downloaded.
             Manager::Rpm(_) => self.install(packages, progress),
         }
     }
@@ -294,8 +299,8 @@ impl PackageManager for Machine {
         let written = sources::write(&self.0, source, key, Some((0, 0)))?;
         let read = apt::update_from(&written.list, Waiting::reporting_to(progress));
         if read.is_err() {
-            // A bad repository would block every later installation. The previous files at its paths may be an
-            // operator's, so they are restored.
+            // A bad repository would block every later installation. If an operator's files were at its paths, they
+            // are restored.
             written.revert(&self.0)?;
         }
         read

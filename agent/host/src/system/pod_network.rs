@@ -19,25 +19,25 @@ use iptables::{own_chains, removal};
 use ipvs::Own;
 use names::{is_own_interface, is_own_set, is_own_table};
 
-/// All variants of iptables: the default variant may have changed since the pods used iptables. The default comes last: if
-/// the other variants are installed, the default only repeats one of them.
+/// All variants of iptables. All are searched, because the default variant may have changed since the pods used
+/// iptables. The default comes last, because it is a link to one of the other variants.
 const IPTABLES: [&str; 6] =
     ["iptables-nft", "iptables-legacy", "iptables", "ip6tables-nft", "ip6tables-legacy", "ip6tables"];
 /// The suffixes of the two specific variants of iptables.
 const KINDS: [&str; 2] = ["-nft", "-legacy"];
 const TABLES_OF_IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
-/// For each IP family: the kernel's file with the legacy tables in use, and the name of the iptables program.
+/// For each IP family: the file in which the kernel lists the legacy tables in use, and the iptables program.
 const LEGACY: [(&str, &str); 2] = [("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")];
-/// How `iptables-save` names the nf_tables variant in its first line.
+/// The name of the nf_tables variant in the first line of `iptables-save`.
 const NEWER_KIND: &str = "(nf_tables)";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PodNetworkLeft {
-    /// The names of network interfaces.
     pub interfaces: Vec<String>,
     /// The rules and sets, each in a few words for people.
     pub rules: Vec<String>,
-    /// The parts that could not be checked, each with the reason. More of the pod network may be left there.
+    /// The parts that could not be checked, each with the reason. These parts may contain more remains of the pod
+    /// network.
     pub unknown: Vec<String>,
 }
 
@@ -45,12 +45,12 @@ pub trait PodNetwork: Send + Sync {
     /// Lists the remains of the pod network.
     fn left(&self) -> Result<PodNetworkLeft>;
 
-    /// Searches for the remains of the pod network again, and removes them. Returns the remains that cannot be removed,
-    /// each with the reason. A reboot of the machine removes these, too.
+    /// Searches for the remains of the pod network and removes them. Returns the remains that cannot be removed, each
+    /// with the reason. A reboot of the machine removes all remains.
     fn remove(&self) -> Vec<String>;
 }
 
-/// The pod network of the network namespace that the caller is in.
+/// Searches the caller's network namespace for the pod network.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     /// Timeout of one program.
@@ -60,7 +60,7 @@ pub struct Machine {
 }
 
 impl Default for Machine {
-    /// Timeouts for machines with ten thousand rules, which take seconds.
+    /// Timeouts for a machine with ten thousand rules, where each program takes seconds.
     fn default() -> Machine {
         Machine { program_within: Duration::from_secs(30), lock_within: Duration::from_secs(10) }
     }
@@ -168,7 +168,8 @@ impl Machine {
         let mut installed = Vec::new();
         for program in IPTABLES {
             let family = family(program);
-            // The default program is a link to one of the two variants, so it needs no search if both are installed.
+            // The default program is a link to one of the two variants. If both are installed, the default program
+            // shows nothing new.
             if program == family && KINDS.iter().all(|kind| installed.contains(&format!("{family}{kind}"))) {
                 continue;
             }
@@ -202,8 +203,8 @@ impl Machine {
         }
     }
 
-    /// The rules of an iptables program. Unreadable parts go to `unknown`. `None` if the program is not
-    /// installed.
+    /// The rules of an iptables program. `None` if the program is not installed. Parts that cannot be read are added
+    /// to `unknown`.
     fn saved(&self, program: &str, unknown: &mut Vec<String>) -> Option<String> {
         let save = format!("{program}-save");
         match self.ask(&[&save]) {
@@ -244,7 +245,7 @@ impl Machine {
         if own.addresses.is_empty() && own.node_ports.is_empty() {
             return;
         }
-        // The kernel has this file only once IPVS was used.
+        // The kernel creates this file when IPVS is first used.
         let has_ipvs = fs::exists("/proc/thread-self/net/ip_vs").unwrap_or(true);
         match self.ask(&["ipvsadm", "--save", "--numeric"]) {
             CommandResult::Printed(saved) => {
@@ -266,8 +267,8 @@ impl Machine {
         self.fed(&[&program, "--noflush", &wait], removal.script.as_bytes())
     }
 
-    /// Destroys ipset sets. A set that is a member of another set cannot be destroyed first, so failed sets are tried
-    /// again.
+    /// Destroys ipsets. A set that is a member of another set cannot be destroyed before that set. So sets that
+    /// failed are tried again.
     fn destroy(&self, sets: &[String]) -> Vec<Result<()>> {
         let destroy = |set: &&String| self.run(&["ipset", "destroy", set]);
         let again: Vec<&String> = sets.iter().filter(|set| destroy(set).is_err()).collect();

@@ -15,11 +15,11 @@ use crate::error::{Error, Result};
 
 /// Ends and inspects the containers of static pods.
 pub trait Pods: Send + Sync {
-    /// Ends all containers of a static pod and kills them after the grace period. kubelet then restarts them. If no
-    /// container runs, or `ctr` is missing, nothing is done.
+    /// Ends all containers of a static pod, and kills them after the grace period. kubelet then starts new
+    /// containers. Does nothing if no container runs, or `ctr` is missing.
     fn end_containers(&self, pod: &StaticPod, socket: &str) -> Result<()>;
 
-    /// When the oldest process of a static pod's containers started. `None` if no container runs, or `ctr` is missing.
+    /// When the oldest running container of a static pod started. `None` if no container runs, or `ctr` is missing.
     fn started(&self, pod: &StaticPod, socket: &str) -> Result<Option<SystemTime>> {
         let _ = (pod, socket);
         Ok(None)
@@ -85,7 +85,7 @@ impl Pods for Ctr {
         let processes = ctr::processes(socket).map_err(of_ctr)?;
         let clock = Clock::now();
         let started = containers.iter().filter_map(|container| {
-            // A container that has ended meanwhile is skipped. The container that replaces it is younger, and only the
+            // A container that has ended since it was listed is skipped. Its replacement is younger, and only the
             // oldest container matters.
             let stat = fs::read_to_string(format!("/proc/{}/stat", processes.get(&container.id)?)).ok()?;
             clock.of_boot(started_after_boot(&stat)?)
@@ -96,7 +96,7 @@ impl Pods for Ctr {
 
 /// Time from boot to the start of a process (proc_pid_stat(5), `starttime`).
 fn started_after_boot(stat: &str) -> Option<Duration> {
-    // A program's name may contain any character, including `) `.
+    // The program's name stands before this `) ` and may itself contain `) `, so the last one counts.
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: u64 = fields.split_whitespace().nth(19)?.parse().ok()?;
     let per_second = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok().filter(|ticks| *ticks > 0)?;
@@ -107,7 +107,7 @@ fn started_after_boot(stat: &str) -> Option<Duration> {
 fn signalled(socket: &str, id: &str, signal: &str) -> Result<()> {
     let command = ["tasks", "kill", "--signal", signal, id];
     match ctr::ask(socket, &command) {
-        // The container may have ended meanwhile.
+        // The container may have ended since it was listed.
         Some(outcome)
             if !outcome.status.success()
                 && !outcome.says("not found")

@@ -15,15 +15,15 @@ pub fn numbers(root: &Path) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The name of a process. `folder` is the process's folder in `/proc`. `None` if the process has ended. A process
-/// chooses its own name, so control characters are replaced: they must not reach a terminal.
+/// The name of a process. `folder` is the process's folder in `/proc`. `None` if the process has ended. Control
+/// characters are replaced: a process chooses its own name, and control characters could change the terminal.
 pub fn name_of(folder: &Path) -> Option<String> {
     let name = std::fs::read(folder.join("comm")).ok()?;
     let name = String::from_utf8_lossy(&name);
     Some(name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
 }
 
-/// The service of a process, by its cgroups: the last part of a path that names a service.
+/// The service of a process: the last part of a cgroup path that is the name of a service.
 pub fn unit(cgroups: &str) -> Option<String> {
     cgroups
         .lines()

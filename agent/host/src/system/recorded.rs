@@ -33,7 +33,6 @@ use crate::staged::write_file;
 use kops_agent_pki::PemPair;
 use packages::Packaged;
 
-/// File of the recorded requests, one a line, in the order of the requests.
 pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";
 /// File of the state that the machine would have after all recorded requests.
 pub(crate) const STATE: &str = "/var/lib/kops-agent/recorded/state.json";
@@ -71,9 +70,9 @@ struct State {
     refusals: Vec<Refusal>,
 }
 
-/// A request that fails while the file at `path` contains `text`. The request is the start of a unit, the pull or load
-/// of an image, the mount of a device, the run of a program, the installation of a package in one version, or the read of
-/// `package lists`.
+/// A request that fails while the file at `path` contains `text`. `unit` is the unit to start, the image to pull or
+/// load, the device to mount, the program to run, or the package version to install. `package lists` stands for the
+/// read of the package lists.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Refusal {
     #[serde(alias = "of")]
@@ -87,10 +86,9 @@ struct Refusal {
 struct RecordedUnit {
     enabled: bool,
     running: bool,
-    /// When the process of the unit started, in microseconds since 1970. A start by the recorder sets `None`, which
-    /// means that the process is newer than every file.
+    /// When the unit's process started, in microseconds since 1970. `None` after a recorded start: then the process
+    /// is newer than every file.
     started: Option<u64>,
-    /// Whether a unit file changed since systemd last read all unit files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unread: bool,
 }
@@ -108,7 +106,7 @@ impl RecordedUnit {
 }
 
 impl Recorder {
-    /// Opens the recorder of a root directory, with the state of earlier runs.
+    /// Opens the recorder of a root directory. The state of earlier runs is kept.
     pub(crate) fn open(root: Root) -> Result<Recorder> {
         let state = match root.read(STATE)? {
             Some(bytes) => serde_json::from_slice(&bytes).map_err(|error| Error::Path {
@@ -125,7 +123,7 @@ impl Recorder {
         look(&self.state.lock())
     }
 
-    /// Writes down a request and its effect on the state.
+    /// Records a request, and changes the state as the request would.
     fn note(&self, request: &str, change: impl FnOnce(&mut State)) -> Result<()> {
         let mut state = self.state.lock();
         let (dir, name) = self.root.make_parent(REQUESTS)?;

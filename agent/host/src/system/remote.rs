@@ -10,19 +10,18 @@ pub trait Remote: Send + Sync {
     /// Asks the cloud to assign this machine an IPv6 prefix for its pods.
     async fn assign_ipv6_prefix(&self) -> Result<(), Failure>;
 
-    /// `true` if this implementation knows that the prefix is assigned. With `false`, the caller leaves the request out
-    /// of the plan once the cloud reports a prefix.
+    /// Whether this implementation knows that the prefix is assigned. If not, the plan has the request until the
+    /// cloud reports a prefix.
     fn has_assigned_ipv6_prefix(&self) -> bool {
         false
     }
 
-    /// Registers with a discovery service under the name in the certificate of `identity`. The certificate is followed
-    /// by its CA's certificate.
+    /// Registers with a discovery service under the name in the certificate of `identity`. `identity` also has the CA
+    /// certificate, after the machine's certificate.
     async fn register(&self, registration: &DiscoveryRegistration, identity: &PemPair)
     -> Result<(), Failure>;
 
-    /// Tells the cloud that this machine is ready, if a lifecycle hook waits for that. The error says why
-    /// the report failed.
+    /// Tells the cloud that this machine is ready, if a lifecycle hook waits for that.
     async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure>;
 }
 

@@ -12,12 +12,12 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 /// The root of PID 1, with PID 1's mounts (proc_pid_root(5)).
 const MACHINE: &str = "/proc/1/root";
 
-/// Whether this process has another mount namespace than PID 1, because of its unit, but the same root. False in a
-/// container or a `chroot`, whose own root is treated as the machine's root.
+/// Whether this process runs in the sandbox of a unit: its mount namespace differs from that of PID 1, but its root
+/// is the same. False in a container or a `chroot`. Their root is treated as the machine's root.
 pub(super) fn has_other_mounts() -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
     let are_other = |namespaces: [io::Result<PathBuf>; 3]| match namespaces {
-        // A thread leaves the mount namespace of its process on purpose, so the mounts of the thread are used.
+        // A thread with its own mount namespace is not in a sandbox: the agent unshared the namespace on purpose.
         [Ok(thread), Ok(process), Ok(machine)] => thread == process && process != machine,
         _ => false,
     };
@@ -38,7 +38,7 @@ fn below_machine(path: &str) -> PathBuf {
     Path::new(MACHINE).join(path.trim_start_matches('/'))
 }
 
-/// Whether `path` can be written on the machine, but not by this process.
+/// Whether this process cannot write `path` because of its sandbox, although the machine's mount is writable.
 pub fn is_read_only_here(path: &str) -> bool {
     let is_read_only =
         |path: &Path| statvfs(path).ok().map(|found| found.flags().contains(FsFlags::ST_RDONLY));
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// The test runs its own program again in a sandbox. Only the second process has this variable.
+    /// The test starts its own program again, in a sandbox. Only this second process has this variable.
     const SANDBOXED: &str = "KOPS_AGENT_TEST_SANDBOXED";
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
             assert!(has_other_mounts());
             assert_eq!(on_machine("/proc/sys"), Path::new("/proc/1/root/proc/sys"));
             assert_eq!(["/usr", "/var"].map(is_read_only_here), [true, false]);
-            // A thread that left its process's mount namespace sees its own mounts.
+            // A thread with its own mount namespace must see its own mounts.
             let unshared = || {
                 nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
                 (has_other_mounts(), is_read_only_here("/usr"))

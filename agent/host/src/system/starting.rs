@@ -12,7 +12,7 @@ use nix::libc::SIGILL;
 use super::commands::{Outcome, prepare};
 use super::deadline::ask_prepared;
 
-/// Timeout of the command that prints a program's version. A slower program is assumed to start.
+/// Timeout of the command that prints a program's version. On a timeout, the program counts as started.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a quoted loader message, in characters.
 const LONGEST_TOLD: usize = 300;
@@ -21,8 +21,8 @@ const LONGEST_TOLD: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotStarting {
     pub why: String,
-    /// Whether a package may provide the missing library. Packages provide neither a newer C library nor another
-    /// processor.
+    /// Whether a package may provide what is missing. A package may provide a library, but no newer C library and no
+    /// other processor.
     pub is_of_library: bool,
 }
 
@@ -36,8 +36,8 @@ impl NotStarting {
     }
 }
 
-/// Why a program does not start. `None` if it starts or the reason is unknown, for example if a file system or a
-/// security policy forbids programs only in this folder. A program that exits with an error has started.
+/// Why a program does not start. `None` if it starts, or if the reason is unknown: for example, the file system or a
+/// security policy may forbid programs in this folder. A program that exits with an error has started.
 pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<NotStarting> {
     let path = program.to_str()?;
     let command = [path, flag];
@@ -65,8 +65,7 @@ fn of_outcome(outcome: &Outcome) -> Option<NotStarting> {
     if outcome.status.success() { None } else { of_loader(&outcome.stderr) }
 }
 
-/// Extracts from an error message of glibc's dynamic loader why a program does not start. Source: elf/dl-version.c,
-/// elf/dl-load.c, elf/dl-lookup.c.
+/// The reason in an error message of glibc's dynamic loader (elf/dl-version.c, elf/dl-load.c, elf/dl-lookup.c).
 fn of_loader(said: &str) -> Option<NotStarting> {
     let versions: BTreeSet<&str> = said.lines().filter_map(missing_version).collect();
     if !versions.is_empty() {
@@ -112,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// A program in its own folder. `cp` writes it, not this process: the kernel does not run a file that is open for
-    /// writing. A child that another test forks meanwhile could inherit such an open file.
+    /// Writes a program into its own folder by `cp`. If this process wrote the file, a child that another test forks
+    /// could inherit the open file. The kernel does not run a file that is open for writing.
     fn program(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let (data, path) = (folder.path().join("data"), folder.path().join("program"));

@@ -16,13 +16,12 @@ use crate::stamps::Stamp;
 /// The folders of sysctl.d(5). If several folders have a file of the same name, the first folder wins.
 const FOLDERS: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
-/// This file is read last: by sysctl(8), and on Debian through a link in `/etc/sysctl.d`.
+/// sysctl(8) reads this file last. On Debian, systemd reads it too, through a link in `/etc/sysctl.d`.
 const LAST: &str = "/etc/sysctl.conf";
 
 /// Upstream's command, which sets the parameters of every file.
 pub(super) const COMMAND: [&str; 2] = ["sysctl", "--system"];
 
-/// A line of a sysctl.d(5) file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Setting {
     /// The path below `/proc/sys`. It may contain `*`.
@@ -35,7 +34,7 @@ struct Setting {
 /// The path of a file, and its settings.
 type Settings = (String, Vec<Setting>);
 
-/// Sets the parameters of these files below `proc_sys`.
+/// Sets the kernel parameters in `files`. `proc_sys` is the folder of the kernel parameters.
 pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn Progress) -> Result<()> {
     let all = in_order(root)?;
     for (at, (file, settings)) in
@@ -74,8 +73,7 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
     Ok(())
 }
 
-/// The names of the parameters in a file's text that the kernel does not have. Optional parameters and patterns with
-/// `*` are left out.
+/// The parameters in `text` that the kernel does not have. Optional parameters and patterns with `*` are left out.
 pub fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
     let settings =
         parse(text).into_iter().filter(|setting| !setting.is_optional && !setting.path.contains('*'));
@@ -85,9 +83,8 @@ pub fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether a parameter of this file has drifted. A parameter has not drifted if it has the file's value, or the value
-/// that the kernel showed after the last `set`: the kernel rounds or reformats some values. Patterns with `*` are left
-/// out, because interfaces come and go.
+/// Whether a parameter in `file` has drifted. The kernel rounds or reformats some values, so the value that it showed
+/// after the last `set` is no drift. Patterns with `*` are left out, because network interfaces come and go.
 pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
     let all = in_order(root)?;
     let Some(at) = all.iter().position(|(path, _)| path == file) else { return Ok(false) };
@@ -99,12 +96,12 @@ pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
     Ok(others.iter().any(|(path, value)| !noted.lines().any(|line| line == format!("{path} {value}"))))
 }
 
-/// The parameters whose value differs from the file, with their values. Parameters that a later file overrides are
-/// left out.
+/// The parameters whose kernel value differs from the file, with the kernel's value. Parameters that a later file
+/// overrides are left out.
 fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)> {
     let mut others = Vec::new();
     for (line, setting) in all[at].1.iter().enumerate().filter(|(_, setting)| !setting.path.contains('*')) {
-        // Some parameters are write-only.
+        // A parameter that cannot be read is skipped: some parameters are write-only.
         let Ok(present) = std::fs::read_to_string(proc_sys.join(&setting.path)) else { continue };
         let is_left =
             winner(all, at, line, &setting.path).is_some_and(|(_, winner)| winner.value != setting.value);
@@ -115,7 +112,7 @@ fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)>
     others
 }
 
-/// The last setting of a parameter after this line of this file.
+/// The last setting of a parameter that overrides line `line` of file number `at`.
 fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option<(&'a str, &'a Setting)> {
     let again = all[at].1[line + 1..].iter().map(|later| (all[at].0.as_str(), later));
     let later = all[at + 1..]
@@ -149,8 +146,8 @@ fn parse(text: &str) -> Vec<Setting> {
         if line.starts_with(['#', ';']) {
             return None;
         }
-        // A name without a value excludes a parameter from a pattern with `*`. Only systemd-sysctl applies that, at
-        // boot, so it is ignored here.
+        // A name without a value excludes a parameter from patterns with `*`. Only systemd-sysctl supports this at
+        // boot, so the agent ignores the line.
         let (name, value) = line.split_once('=')?;
         let (name, is_optional) = match name.trim().strip_prefix('-') {
             Some(name) => (name.trim_start(), true),
@@ -161,8 +158,8 @@ fn parse(text: &str) -> Vec<Setting> {
     text.lines().filter_map(line).collect()
 }
 
-/// The path of a parameter. The separator of the parts is `.` or `/`, whichever comes first in the name. The other
-/// character belongs to a part.
+/// The path of a parameter. The first `.` or `/` in the name is the separator of the parts. The other character is
+/// part of a name.
 fn slashed(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'.' => swapped(name),
@@ -219,7 +216,7 @@ fn matches(pattern: &str, path: &str) -> bool {
     pattern.len() == path.len() && pattern.iter().zip(path).all(|(pattern, name)| matches_part(pattern, name))
 }
 
-/// Whether a name matches one part of a pattern with `*`.
+/// Whether a name matches a part of a pattern. The part may contain `*`.
 fn matches_part(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -233,7 +230,7 @@ fn matches_part(pattern: &str, name: &str) -> bool {
 
 fn write(proc_sys: &Path, file: &str, path: &str, setting: &Setting, progress: &dyn Progress) -> Result<()> {
     let target: PathBuf = proc_sys.join(path);
-    // Some parameters are write-only.
+    // Some parameters are write-only, so a failed read is no error.
     if std::fs::read_to_string(&target).is_ok_and(|present| plain(&present) == setting.value) {
         return Ok(());
     }
@@ -267,7 +264,7 @@ mod tests {
         }
     }
 
-    /// A root directory with sysctl files, and with kernel parameters below `proc/sys`.
+    /// A root directory with sysctl files. Its kernel parameters are below `proc/sys`.
     struct Machine(tempfile::TempDir);
 
     impl Machine {

@@ -11,8 +11,8 @@ use super::child::Runner;
 use super::commands::{Outcome, failed, not_run, prepare, refused};
 use crate::error::Result;
 
-/// Limits the time of the programs that one operation runs. The programs end at the deadline, or when the `Leash` is
-/// dropped.
+/// Limits the time of the programs that one operation runs. At the deadline, or when the `Leash` is dropped, the
+/// running program is killed.
 #[derive(Clone)]
 pub struct Tether {
     deadline: Instant,
@@ -20,7 +20,7 @@ pub struct Tether {
     runner: Runner,
 }
 
-/// When dropped, ends the program that its [`Tether`] runs.
+/// Kills the program that its [`Tether`] runs when the leash is dropped.
 pub(crate) struct Leash(Runner);
 
 impl Drop for Leash {
@@ -30,13 +30,13 @@ impl Drop for Leash {
 }
 
 impl Tether {
-    /// A tether for work that may take `limit` from now on.
+    /// A tether whose deadline is `limit` from now.
     pub(crate) fn new(limit: Duration) -> (Tether, Leash) {
         let runner = Runner::default();
         (Tether { deadline: Instant::now() + limit, limit, runner: runner.clone() }, Leash(runner))
     }
 
-    /// Runs a program to its end. Fails if the program fails, or does not end in time.
+    /// Runs a program to its end. Fails if the program fails, or if the deadline comes first.
     pub fn run(&self, command: &[&str]) -> Result<()> {
         self.feed(command, &mut std::io::empty())
     }
@@ -56,7 +56,7 @@ impl Tether {
                 stderr.map(|mut stderr| stderr.read_to_end(&mut said));
                 String::from_utf8_lossy(&said).into_owned()
             });
-            // A separate thread waits, because writing blocks if the program hangs.
+            // A separate thread waits for the program, because this thread blocks in the write if the program hangs.
             let waiting = scope.spawn(|| self.runner.wait(self.deadline));
             let copied = stdin
                 .map_or(Ok(()), |mut stdin| std::io::copy(input, &mut stdin).and_then(|_| stdin.flush()));
@@ -90,7 +90,8 @@ mod tests {
         let (tether, _leash) = Tether::new(Duration::from_secs(60));
         tether.feed(&["sh", "-c", &format!("cat > {path}")], &mut &b"hello"[..]).unwrap();
         assert_eq!(std::fs::read_to_string(path).unwrap(), "hello");
-        // The program ends without reading its input. The error has the program's message, not the broken pipe.
+        // The program ends without reading its input. The error must show the program's message and not the broken
+        // pipe.
         let mut endless = std::io::repeat(0).take(1 << 20);
         let error = tether.feed(&["sh", "-c", "echo broken archive >&2; exit 1"], &mut endless);
         assert!(error.unwrap_err().to_string().contains("broken archive"));

@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::root::Root;
 
 pub trait Users: Send + Sync {
-    /// The user with this name. Also `None` if the group of the same name is missing, because user and group belong
-    /// together.
+    /// The user with this name. `None` also if the group of the same name is missing, because user and group are
+    /// created together.
     fn user(&self, name: &str) -> Result<Option<User>>;
 
     fn group(&self, name: &str) -> Result<Option<Group>>;
@@ -20,11 +20,10 @@ pub trait Users: Send + Sync {
     /// Creates or changes a user. A missing group of the same name is created, too.
     fn set_user(&self, user: &User) -> Result<()>;
 
-    /// Creates or changes a group.
     fn set_group(&self, group: &Group) -> Result<()>;
 
-    /// The user ID and group ID for the file at `path`. `None` if this implementation does not change owners: the file
-    /// belongs to the user that writes it, and only a note records the wanted owner.
+    /// The user ID and group ID of the owner for the file at `path`. `None` if this implementation does not change
+    /// owners. Then the file belongs to the user that writes it, and the agent only records the wanted owner.
     fn owner_ids(&self, path: &str, owner: &str, group: &str) -> Result<Option<(u32, u32)>>;
 
     /// The names of the owner and group with these IDs, for the file at `path`. An ID without a name is returned as a
@@ -38,7 +37,7 @@ pub(crate) struct Machine(pub(crate) Root);
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
 
-/// Number of retries if the user files are locked.
+/// Maximum number of retries while another program has locked the user files.
 const LOCKED_AGAIN: u32 = 7;
 
 impl Machine {
@@ -66,14 +65,14 @@ impl Machine {
     }
 
     fn id(&self, path: &str, kind: &str, name: &str) -> Result<u32> {
-        // For the kernel, root has the ID 0, even if the files say otherwise.
+        // The kernel defines root as ID 0. A different ID in the files does not count.
         if name == "root" {
             return Ok(0);
         }
         let records = self.records(path)?;
         let id =
             records.iter().find(|record| record[0] == name).and_then(|record| record.get(2)?.parse().ok());
-        // A number is accepted as the ID of an owner without a name.
+        // An owner without a name is given as a number.
         let id = id.or_else(|| name.parse().ok());
         id.ok_or_else(|| Error::Path {
             doing: "find",
@@ -154,8 +153,9 @@ impl Users for Machine {
     }
 }
 
-/// Changes users or groups with the programs of shadow. These programs lock the files, write new files and rename
-/// them. They wait 15 seconds for a lock that another program holds, for example the installation of a package.
+/// Changes users or groups with the shadow programs (`useradd`). These programs lock the files, write new files and
+/// rename them. They wait for 15 seconds if another program holds the lock, for example the installation of a
+/// package.
 fn change(command: &[&str]) -> Result<()> {
     let mut outcome = ask(command)?;
     for _again in 0..LOCKED_AGAIN {

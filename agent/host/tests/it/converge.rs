@@ -217,7 +217,7 @@ async fn missing_files_of_a_certificate_are_written_from_the_existing_one() {
     );
     assert_eq!(machine.read("/var/lib/kubelet/kubeconfig"), kubeconfig);
 
-    // More than a year later, all certificates are new.
+    // After more than a year, all certificates are renewed.
     let later = || noon() + std::time::Duration::from_secs(400 * 24 * 3600);
     let host = Host::scratch(machine.root.path()).unwrap().with_clock(later);
     let plan = machine.plan(&host, &node());
@@ -383,7 +383,7 @@ async fn a_full_disk_leaves_nothing_half_written() {
     let disk = tempfile::tempdir().unwrap();
     let size = Some("size=600k");
     if mount(Some("tmpfs"), disk.path(), Some("tmpfs"), MsFlags::empty(), size).is_err() {
-        // Without the right to mount, the test cannot make a small disk to fill.
+        // The test needs the right to mount a small disk. Without this right, it checks nothing.
         return;
     }
     let machine = Machine { root: tempfile::tempdir_in(disk.path()).unwrap(), ..Machine::new() };
@@ -408,7 +408,7 @@ async fn a_plan_of_another_state_is_refused() {
     let (nothing, downloads) = (DesiredState::default(), downloads(CALM));
     let run =
         host.apply(&plan, &nothing, &machine.store, &downloads, &kops_agent_host::Silent, support::SCOPE);
-    // A binary may spawn the future, so the future must be `Send`.
+    // A program may spawn the future on another thread, so the future must be `Send`.
     fn is_send<T: Send>(future: T) -> T {
         future
     }

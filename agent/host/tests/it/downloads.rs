@@ -72,8 +72,7 @@ async fn over_http_2_one_connection_is_enough() {
     let url = mirror.url();
     let files =
         files.iter().map(|(path, bytes)| asset(path, &format!("{url}{path}"), &sha256_hex(bytes), None));
-    // The first request negotiates HTTP/2. Requests that begin before the end of the negotiation may open more
-    // connections.
+    // The first request negotiates HTTP/2. Requests that begin during the negotiation may open more connections.
     let files: Vec<File> = files.collect();
     machine.converge(&state(files[..1].to_vec())).await.unwrap();
     let before = mirror.connections();
@@ -125,13 +124,12 @@ async fn the_cache_keeps_the_current_and_the_previous_downloads() {
         sorted.sort();
     }
     assert_eq!(sorted, ["v2", "v3"]);
-    // The machine goes back to the earlier version while no mirror answers.
+    // The machine goes back to version 2 while no mirror serves this version. The cache still has it.
     let before = version(2);
     mirror.break_path("/v2", Fault::Status(503));
     machine.converge(&before).await.unwrap();
     assert_eq!(std::fs::read(machine.path("/a")).unwrap(), [2; 1000]);
     assert_eq!(mirror.gets("/v2").len(), 1);
-    // The cache never exceeds its limit.
     let machine = machine.downloading(downloads(CALM).cache_limit(1500));
     machine.converge(&before).await.unwrap();
     assert_eq!(kept(&machine), ["v2"]);
@@ -191,7 +189,7 @@ async fn a_file_that_changes_in_between_is_not_mixed() {
     mirror.break_next("/a", [Fault::StopsHalfwayOfAnother]);
     machine.converge(&state([asset("/a", &url, &sha256_hex(&bytes), None)])).await.unwrap();
     assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
-    // The client asked for the rest of the old version. The mirror sent all of the new version in one response.
+    // The client asked for the rest of the old version. The mirror answered with the whole new version.
     assert_eq!(mirror.gets("/a"), ["", "bytes=25000-"]);
 }
 

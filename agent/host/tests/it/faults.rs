@@ -17,11 +17,11 @@ use kops_agent_host::{Error, FailedResource, Host, Report, Waits};
 use kops_agent_plan::resource::*;
 use kops_agent_spec::digest::sha256_hex;
 
-/// The maximum duration of a test. It is shorter than the 600 s of a program that hangs, and longer than all other
-/// programs take.
+/// The maximum duration of a test. It is shorter than the 600 s of a hanging program, and longer than any other
+/// program takes.
 const A_WHILE: Duration = Duration::from_secs(400);
 
-/// Volumes whose device is missing, or for whose device the run waits 600 s.
+/// Volumes with missing devices, and volumes whose device makes the run wait for 600 s.
 #[derive(Default)]
 struct Volumes {
     mounted: Mutex<Vec<Mount>>,
@@ -143,7 +143,7 @@ fn unit(name: &str, text: &str) -> Resource {
     Unit::new(name, text).into()
 }
 
-/// A node with these additional resources.
+/// A node with its own resources and the resources in `others`.
 fn node(others: impl IntoIterator<Item = Resource>) -> DesiredState {
     let own = [
         unit("containerd.service", ""),

@@ -34,8 +34,8 @@ fn node() -> DesiredState {
     state
 }
 
-/// A Debian machine as nodeup leaves it. All files have the time `MORNING`, and the processes started ten seconds
-/// later.
+/// A Debian machine after a run of nodeup. All files have the time `MORNING`. The processes started ten seconds after
+/// that.
 struct Scene(Machine);
 
 impl Scene {
@@ -54,8 +54,8 @@ impl Scene {
         scene.having(10, "")
     }
 
-    /// Records that the processes started `started` seconds after the files were written. `unread` is added to the
-    /// recorded state of each unit, and says whether systemd has read the unit's file.
+    /// Records that the processes started `started` seconds after the files were written. `unread` is appended to the
+    /// recorded state of each unit. It says whether systemd has read the unit's file.
     fn having(self, started: i64, unread: &str) -> Scene {
         let started = 1_000_000 * (MORNING as i64 + started);
         let process = format!(r#""enabled": true, "running": true, "started": {started}"#);
@@ -94,7 +94,7 @@ impl Scene {
         plan.steps.iter().map(|step| step.resource.name.clone()).collect()
     }
 
-    /// Runs once, checks that nothing is left to do, and returns all requests so far.
+    /// Converges once, and checks that a second run would do nothing. Returns all requests.
     async fn asked(&self) -> Vec<String> {
         self.0.converge_with(&self.host(), &node()).await.unwrap();
         assert_eq!(self.planned(), [""; 0]);
@@ -129,7 +129,7 @@ async fn a_component_that_is_older_than_its_files_is_restarted() {
 #[tokio::test]
 async fn units_that_systemd_has_not_read_are_read_and_restarted() {
     let scene = Scene::new().having(10, r#", "unread": true"#);
-    // kubelet.slice has no processes, and chrony's unit file does not belong to the agent.
+    // kubelet.slice has no processes, and chrony's unit file does not belong to the agent. So only kubelet restarts.
     assert_eq!(scene.planned(), ["kubelet.service"]);
     assert_eq!(scene.asked().await.last().unwrap(), RESTART[1]);
     let scene = Scene::new();

@@ -16,7 +16,7 @@ use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::{Change, Enablement};
 use kops_agent_plan::resource::*;
 
-/// A systemd that keeps running and remembers only services with `WantedBy=`.
+/// A systemd that only remembers services with `WantedBy=` as running.
 #[derive(Default)]
 struct Forgetful {
     units: Mutex<BTreeMap<String, (bool, bool)>>,
@@ -37,7 +37,6 @@ impl Forgetful {
         Ok(())
     }
 
-    /// The requests since the last call.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }
@@ -128,7 +127,6 @@ impl Node {
         host.with_kernel(Arc::new(Boot(self.boot)))
     }
 
-    /// Converges, and returns the requests to systemd.
     async fn converge(&self, desired: &DesiredState) -> Vec<String> {
         self.machine.converge_with(&self.host(), desired).await.unwrap();
         assert!(self.machine.plan(&self.host(), desired).is_empty());
@@ -177,7 +175,7 @@ async fn a_hook_runs_once_in_a_boot_and_before_its_units() {
     assert_eq!(machine.converge(&desired).await, ["daemon-reload", "start disk-hook.service"]);
     assert_eq!(machine.converge(&desired).await, [""; 0]);
 
-    // The run waits for the hook, as for every change on a working node.
+    // The node already works. So the run waits for the hook, as for every change.
     let desired = node(hook("ExecStart=/b\n"));
     assert_eq!(machine.converge(&desired).await, ["daemon-reload", "restart disk-hook.service"]);
     assert_eq!(machine.converge(&desired).await, [""; 0]);
@@ -205,7 +203,7 @@ async fn a_hook_that_is_removed_and_added_again_runs_again() {
 
 const DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/10-memory.conf";
 
-/// A node whose kubelet has this drop-in, with a unit of another program.
+/// A node with a unit of another program, and a kubelet with the drop-in `text`.
 fn with_drop_in(text: &str) -> DesiredState {
     let kubelet = Unit::new("kubelet.service", "[Service]\n").restarted_by_files([DROP_IN]);
     let mut desired = state([kubelet, Unit::new("containerd.service", "[Service]\n")]);

@@ -11,8 +11,8 @@ use kops_agent_plan::resource::*;
 #[tokio::test]
 async fn the_next_run_completes_a_run_interrupted_anywhere() {
     let changed = with(node(), File::text("/etc/sysconfig/kubelet", "DAEMON_ARGS=\"--v=4\"\n"));
-    // Both runs together send 9 requests to systemd: 1 reload, 3 to enable units, 3 to start them, and 2 for the
-    // change.
+    // Both runs together send 9 requests to systemd: 1 reload, 3 to enable units, 3 to start units, and 2 for the
+    // changed file.
     for after in 0..9 {
         let machine = Machine::new();
         let systemd = Node::new(&machine);

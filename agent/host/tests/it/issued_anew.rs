@@ -114,7 +114,7 @@ impl Scene {
         self.host().apply(&plan, desired, &self.keyset, &self.downloads, &Silent, SCOPE).await
     }
 
-    /// Runs nodeup: it reissues everything, trusts only the signing authority, and writes files as Go does.
+    /// Runs nodeup, which reissues all certificates, trusts only the signing authority, and writes files as Go does.
     fn nodeup(&self, signs: &str, sans: &[&str]) {
         let now = OffsetDateTime::from(self.now());
         let item = self.keyset.keyset_item("kubernetes-ca", signs).unwrap();
@@ -144,7 +144,7 @@ impl Scene {
         text.lines().filter(is_start).map(str::to_owned).collect()
     }
 
-    /// Makes the machine look as nodeup leaves it: the agent has no record, and the processes started at noon.
+    /// Makes the machine look as after nodeup: the agent has no record, and the processes started at noon.
     fn forget(&self) {
         for name in ["record.json", "units", "pods", "applied", "begun"] {
             let path = self.path("/var/lib/kops-agent").join(name);
@@ -189,7 +189,8 @@ async fn reissued_certificates_are_recorded_and_read_before_the_loaded_ones_expi
     assert_eq!(scene.requests(), before);
     assert_eq!(scene.host().drift().unwrap(), [], "the reissued files are recorded");
 
-    // The loaded certificates have a third of their life left. The certificates in the files have more.
+    // The loaded certificates have a third of their life left. The newer certificates in the files are valid for
+    // longer. So a restart is due.
     scene.after = days(350);
     let plan = scene.plan(&node(&["a.example.com"]));
     assert_eq!(restarts(&plan), RESTARTS, "{plan:?}");
@@ -219,12 +220,12 @@ async fn other_names_and_another_authority_are_a_reason_to_restart() {
     let mut scene = Scene::new();
     scene.converge(&node(&["a.example.com"])).await.unwrap();
     scene.after = days(100);
-    // The wanted certificate and the certificate that nodeup writes have both changed, as after `kops update cluster`
-    // and a reboot.
+    // The wanted names have changed, and nodeup has written a certificate with the new names. This happens after
+    // `kops update cluster` and a reboot.
     scene.nodeup("1", &["b.example.com"]);
     let plan = scene.plan(&node(&["b.example.com"]));
     assert_eq!((restarts(&plan), goes_on(&plan)), (vec![MANIFEST], vec!["kubelet.service"]), "{plan:?}");
-    // An authority with another key signs.
+    // An authority with a new key becomes the signing authority.
     scene.keyset.0.push(("2", authority_of("kubernetes-ca", 10)));
     scene.nodeup("2", &["a.example.com"]);
     let mut promoted = DesiredState::default();
@@ -281,7 +282,8 @@ async fn on_the_first_sight_the_oldest_file_gives_the_age_of_the_loaded_certific
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests().len() - before, expected.len());
         assert!(scene.plan(&node(&[])).is_empty());
-        // The first run has recorded the assumed age of the certificates that the components loaded.
+        // The agent does not know which certificates the components loaded. The first run has recorded an assumed
+        // age.
         scene.after = days(350);
         let is_due = restarts(&scene.plan(&node(&[]))) == RESTARTS;
         assert_eq!(is_due, !is_restarted, "{first_ran}");

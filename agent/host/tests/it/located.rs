@@ -13,7 +13,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 
 const HEADER: &str = "x-auth-token";
 
-/// A store whose files are on a server and need a token.
+/// A store whose files are on an HTTP server that requires a token.
 struct Store(String);
 
 impl Buckets for Store {
@@ -32,7 +32,7 @@ impl Buckets for Store {
 /// The token in each request to a server, in the order of the requests.
 type Shown = Arc<Mutex<Vec<Option<HeaderValue>>>>;
 
-/// A server that answers every request with this status, location and body.
+/// A server that answers every request with `status`, `location` and `answer`.
 async fn server(status: u16, location: Option<String>, answer: &'static str) -> (TestServer, Shown) {
     let shown = Shown::default();
     let noted = Arc::clone(&shown);
@@ -51,7 +51,7 @@ async fn server(status: u16, location: Option<String>, answer: &'static str) -> 
     (server, shown)
 }
 
-/// A machine, and a desired state with one file of the store on this server.
+/// A machine, and a desired state with one file of the store on `server`.
 fn machine_of(server: &TestServer, content: &str) -> (Machine, DesiredState) {
     let store = Arc::new(Store(server.url.trim_end_matches('/').to_owned()));
     let machine = Machine::new().downloading(downloads(CALM).buckets(store));

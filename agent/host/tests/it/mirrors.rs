@@ -180,7 +180,7 @@ async fn a_download_with_too_few_bytes_has_stalled() {
     assert!(started.elapsed() < Duration::from_secs(450), "{:?}", started.elapsed());
 }
 
-/// Timeouts with which the client treats every answer as slow after two seconds.
+/// Timeouts that make the client treat a response as slow after two seconds.
 const BRISK: DownloadTimeouts =
     DownloadTimeouts { slow_after: Duration::from_secs(2), least_unless_slow: u64::MAX, ..CALM };
 
@@ -200,7 +200,7 @@ async fn a_slow_mirror_is_replaced_by_one_that_has_not_failed() {
 async fn if_all_mirrors_are_slow_each_may_be_slow() {
     let (first, second, bytes) = (mirror(), mirror(), body(SIZE));
     let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
-    // The client leaves the second mirror only if that mirror stalls.
+    // The client switches away from the second mirror only if that mirror stalls.
     for mirror in [&first, &second] {
         mirror.break_next("/a", [Fault::Drips]);
     }
@@ -282,7 +282,7 @@ async fn a_server_with_an_untrusted_certificate_is_refused() {
 async fn mirrors_are_tried_in_turn_and_resume_each_other() {
     let (first, second, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
     let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
-    // The first mirror breaks off, and fails every request after that.
+    // The first mirror breaks off its response, and fails every later request.
     first.break_path("/a", Fault::Status(500));
     first.break_next("/a", [vec![Fault::StopsAfter(30_000)], vec![Fault::Status(500); 100]].concat());
     machine.converge(&state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))])).await.unwrap();
@@ -332,8 +332,8 @@ async fn the_run_waits_only_once_for_a_dead_mirror() {
     let machine = Machine::new().downloading(downloads(STEADY));
     machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 12);
-    // The size requests of all files wait for the silent mirror at the same time, so the run waits once. Afterwards, no
-    // file is requested from this mirror.
+    // The requests for sizes wait for the silent mirror all at once, so the run waits only once. After this wait, no
+    // file is requested from the silent mirror.
     let gets = silent.requests().iter().filter(|request| request.starts_with("GET")).count();
     assert_eq!(gets, 0);
 }
@@ -369,7 +369,7 @@ async fn an_archive_that_claims_a_huge_size_is_not_unpacked() {
     let error = machine.error(&state([asset("/a", &url, &sha256_hex(&bomb), Some("bin/a"))])).await;
     assert!(error.contains("bin/a would take 4.0 GiB unpacked"), "{error}");
     assert_eq!(machine.tree(), [""; 0]);
-    // A lying mirror is reported, and another mirror serves the right archive.
+    // A mirror with a wrong archive is reported, and the next mirror serves the right archive.
     let right = tar_gz(&[("bin/a", b"right")]);
     let lying = mirror.put("/right.tar.gz", &bomb);
     let honest = mirror.put("/mirror/right.tar.gz", &right);

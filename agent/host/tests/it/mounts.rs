@@ -51,7 +51,7 @@ async fn a_volume_is_mounted_at_every_boot_before_its_users_start() {
         "{unit}"
     );
 
-    // An earlier version of the agent mounted the volume without a unit. A unit may also be lost.
+    // The unit is missing: an earlier version of the agent mounted the volume without a unit, or the unit was lost.
     std::fs::remove_file(machine.path(UNIT)).unwrap();
     let plan = machine.plan(&machine.host(), &node);
     assert_eq!(plan.steps.len(), 1, "{plan:?}");
@@ -88,7 +88,7 @@ fn bind(source: &str, path: &str) -> Resource {
     BindMount { source, path, options: vec![], recursive: false }.into()
 }
 
-/// The requests after the first `before` ones.
+/// The requests after the first `before` requests.
 fn news(machine: &Machine, before: usize) -> Vec<String> {
     machine.requests()[before..].to_vec()
 }
@@ -119,7 +119,7 @@ async fn mounts_that_are_no_longer_wanted_are_unmounted() {
     assert_eq!(news(&machine, before).len(), 4);
 }
 
-/// Mounts a volume as an operator does, without a record.
+/// Mounts a volume as an operator does, so the agent has no record of it.
 async fn mount_before_us(machine: &Machine, theirs: &DesiredState) {
     let plan = diff(theirs, &ObservedState::new());
     let (store, downloads) = (&machine.store, &machine.downloads);

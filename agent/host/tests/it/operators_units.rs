@@ -76,7 +76,7 @@ async fn a_mask_stays_and_is_reported() {
         assert!(asked.contains("start kubelet.service"), "{asked}");
         assert!(!asked.contains("chrony.service") && !asked.contains("hook.service"), "{asked}");
         assert!(machine.plan(&machine.host(), &node()).is_empty());
-        // The mask also survives the removal of unwanted resources, and a reset.
+        // The mask remains when the agent removes unwanted resources, and after a reset.
         machine.converge(&DesiredState::default()).await.unwrap();
         reset(&machine);
         assert!(is_masked(&machine, "chrony.service") && is_masked(&machine, "hook.service"));

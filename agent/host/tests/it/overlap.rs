@@ -38,7 +38,7 @@ impl Packages {
     }
 
     fn signal(&self, doing: Doing) {
-        // The receiver may be gone already.
+        // The test may have dropped the receiver.
         let _ = self.does.lock().send(doing);
     }
 
@@ -72,8 +72,8 @@ impl PackageManager for Packages {
     }
 }
 
-/// Blocks the download of files until packages are being fetched, and the download of images until packages are being
-/// installed.
+/// The download of files starts only when packages are being downloaded. The download of images starts only when
+/// packages are being installed.
 struct InStep(Mutex<Receiver<Doing>>);
 
 impl Progress for InStep {
@@ -90,7 +90,7 @@ fn package(name: &str) -> Package {
     Package { name: name.into() }
 }
 
-/// An image that this machine has only as an archive. The run fetches it, even if nothing can load it.
+/// An image that the run downloads as an archive, even if no program can load it.
 fn image(mirror: &Mirror) -> Image {
     Image {
         name: "registry.example.com/image:1".into(),
@@ -152,13 +152,13 @@ async fn a_first_run_whose_download_fails_changes_nothing() {
     assert_eq!(machine.tree(), [""; 0]);
     assert!(!machine.path("/var/lib/kops-agent/record.json").exists());
 
-    // The failed run left no record, so the next run is again a first run. It completes the node.
+    // The failed run wrote no record. So the next run is a first run, too, and completes the node.
     let right = node(&["chrony"], &mirror, true);
     apply(&machine, &host, &right, &kops_agent_host::Silent).await.unwrap();
     assert!(machine.plan(&host, &right).is_empty());
 }
 
-/// A machine on which downloaded programs do not start until a package provides their library.
+/// A machine on which a downloaded program starts only after a package has provided its library.
 struct Old {
     packages: Arc<Packages>,
     is_of_library: bool,

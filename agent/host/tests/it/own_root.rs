@@ -10,7 +10,7 @@ use std::process::Command;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Runs `test` on a machine whose root belongs to this thread and vanishes with it.
+/// Runs `test` on a machine with its own root, which disappears when this thread ends.
 pub(crate) fn on_a_machine(test: impl FnOnce() + Send) {
     let lower = std::env::var("KOPS_AGENT_PACKAGES_ROOT").expect("tests/packages/run sets it");
     // The upper folder of an overlay cannot be on tmpfs or overlayfs, and /tmp may be on tmpfs.

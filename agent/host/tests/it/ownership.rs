@@ -81,7 +81,8 @@ async fn resources_that_are_no_longer_wanted_are_removed() {
     assert!(position("systemd: stop old.service") < position("systemd: disable old.service"));
     assert_eq!(requests.last().unwrap(), "systemd: daemon-reload");
 
-    // The earlier plan reported the kept files. The agent no longer owns them, so this plan does not report them.
+    // The earlier plan reported the files that stay. The agent no longer owns these files, so this plan does not
+    // report them.
     let plan = machine.plan(&machine.host(), &wanted);
     assert!(plan.is_empty() && plan.kept.is_empty(), "{plan:#?}");
 }
@@ -188,12 +189,12 @@ async fn a_reset_keeps_only_earlier_resources() {
     node.add(Unit::new("kubelet.service", "[Service]\nExecStart=/bin/true\n"));
     node.add(Unit::new("containerd.service", "[Service]\nExecStart=/bin/true\n"));
     machine.converge(&node).await.unwrap();
-    // Running components leave files behind.
+    // Running components have written these files.
     fs::create_dir_all(machine.path("/var/lib/kubelet/pods/x")).unwrap();
     fs::write(machine.path("/var/lib/kubelet/pods/x/volume"), "").unwrap();
     fs::create_dir_all(machine.path("/etc/systemd/system")).unwrap();
     fs::write(machine.path("/etc/systemd/system/kops-configuration.service"), "").unwrap();
-    // A killed run leaves files behind, too.
+    // These are the temporary files of a killed run.
     for path in BEGUN.iter().chain(&["/etc/.theirs.kops-agent"]) {
         fs::write(machine.path(path), "half").unwrap();
     }
@@ -215,7 +216,7 @@ async fn a_reset_keeps_only_earlier_resources() {
         assert!(!machine.path(gone).exists(), "{gone}");
     }
     assert!(!machine.read("/etc/hosts").contains("api.internal"));
-    // A second reset has nothing to do.
+    // A second reset finds nothing to remove.
     let again = machine.host().plan_reset(&["kops-configuration.service"], &[], &[]).unwrap();
     assert_eq!((again.units, again.removed), (vec![], vec![]));
 }
@@ -301,7 +302,7 @@ async fn an_unreadable_record_does_not_turn_a_node_into_a_new_machine() {
     let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
     assert!(error.contains("write a new one with `kops-agent converge`"), "{error}");
 
-    // After a failed run and after an interrupted run, the record is still unreadable.
+    // Neither a failed run nor an interrupted run repairs the record.
     machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();
     let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
     assert!(error.contains("record.json cannot be read"), "{error}");
@@ -318,7 +319,7 @@ async fn an_unreadable_record_does_not_turn_a_node_into_a_new_machine() {
     assert!(machine.host().status().unwrap().converged);
 }
 
-/// A kubeconfig for the login user, beside a file of root.
+/// A kubeconfig of the login user, and a file of root.
 fn with_kubeconfig() -> DesiredState {
     let mut state = DesiredState::default();
     let folder = Directory::new("/home/admin/.kube").mode(Mode(0o700));
@@ -344,7 +345,7 @@ fn linked() -> Machine {
 #[tokio::test]
 async fn nothing_is_written_chowned_or_removed_through_a_users_link() {
     if !nix::unistd::geteuid().is_root() {
-        // Only root can change owners. agent/host/src/root/tests.rs covers the cases that do not need root.
+        // Only root can change owners. agent/host/src/root/tests.rs covers what other users can check.
         return;
     }
     let machine = linked();
@@ -371,7 +372,7 @@ async fn nothing_is_written_chowned_or_removed_through_a_users_link() {
     }
     assert_eq!(machine.read("/etc/ours"), "ours");
 
-    // The link's target holds another user's file of the same name.
+    // The link's target already has another user's file of the same name.
     fs::write(machine.path("/etc/config"), "kubeconfig").unwrap();
     let host = machine.host();
     let reset = host.plan_reset(&[], &[], &[]).unwrap();
@@ -394,7 +395,7 @@ async fn a_folder_that_a_user_replaces_by_a_link_is_not_followed() {
     fs::remove_file(&link).unwrap();
     machine.converge(&with_kubeconfig()).await.unwrap();
     assert_eq!(machine.read("/home/admin/.kube/config"), "kubeconfig");
-    // The user moves the kubeconfig, and puts a link in the place of its folder.
+    // The user moves the folder of the kubeconfig, and puts a link in its place.
     fs::rename(&link, machine.path("/home/admin/mine")).unwrap();
     symlink("/etc", &link).unwrap();
     lchown(&link, Some(4711), Some(4711)).unwrap();

@@ -95,7 +95,7 @@ async fn a_package_file_that_an_earlier_version_adopted_stays() {
 
 #[tokio::test]
 async fn the_current_text_of_the_package_is_restored() {
-    // The package was upgraded while the agent's unit was there.
+    // The package was upgraded while the agent's unit replaced the package's unit.
     let machine = debian();
     install(&machine);
     write(&machine, LIB, "1.0");
@@ -103,15 +103,15 @@ async fn the_current_text_of_the_package_is_restored() {
     write(&machine, LIB, "2.0");
     machine.converge(&node()).await.unwrap();
     assert_eq!(machine.read(LIB), UNIT);
-    // A manually changed file does not count as the package's content.
+    // Without dpkg's file list, a manual change does not count as the package's content.
     fs::remove_file(machine.path("/var/lib/dpkg/info/containerd.io.list")).unwrap();
     write(&machine, LIB, "by hand");
     machine.converge(&node()).await.unwrap();
     reset(&machine);
     assert_eq!(machine.read(LIB), "2.0");
 
-    // The package was removed while the agent's unit was there, and installed again after the unit was no longer
-    // wanted.
+    // The package was removed while the agent's unit existed. It was installed again after the agent's unit was
+    // removed.
     let machine = debian();
     write(&machine, LIB, "1.0");
     machine.converge(&node()).await.unwrap();

@@ -66,7 +66,7 @@ fn dnf_repository() {
     "#);
 }
 
-/// The messages of a run, and a process that is killed as soon as the run waits for its lock.
+/// Records the messages of a run. Kills the process as soon as the run waits for the process's lock.
 #[derive(Default)]
 struct Said(Mutex<(Vec<String>, Option<Holder>)>);
 
@@ -106,7 +106,7 @@ fn wanted(packages: &[&str]) -> DesiredState {
     desired
 }
 
-/// Observes, plans and applies. The plan must be empty afterwards.
+/// Runs once. Checks that a second plan is empty.
 fn converge(desired: &DesiredState, said: &Said) -> Result<Report, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (host, store) = (Host::machine().unwrap(), Store::new());
@@ -204,7 +204,7 @@ fn apt_replaces_a_version_and_removes_nothing_for_it() {
         sh("dpkg --purge bound");
         host.replace_packages(&tiny("1.0-1")).unwrap();
         assert!(host.has_packages(&tiny("1.0-1")).unwrap());
-        // Only the machine has this version by now.
+        // The repository no longer has version 1.0, but the machine has it installed.
         sh(r#"
             cd /srv/debs; rm tiny_1.0-1_all.deb InRelease
             apt-ftparchive packages . >Packages
@@ -239,13 +239,13 @@ fn what_dpkg_was_interrupted_at_is_finished() {
         assert!(error.contains("picky"), "{error}");
         assert!(!has("picky"), "a half-configured package counts as installed");
         fs::write("/root/ready", "").unwrap();
-        // The state after a power cut.
+        // A power cut left this file behind.
         fs::write("/var/lib/dpkg/updates/0001", "").unwrap();
         let said = Said::default();
         converge(&wanted(&["tiny"]), &said).unwrap();
         assert!(has("picky") && said.says("had been interrupted"));
 
-        // The package was only half removed, and must be reinstalled.
+        // The package is only half removed, so it must be reinstalled.
         sh(
             "sed -i '/^Package: picky$/,/^$/s/^Status: .*/Status: install reinstreq half-installed/' /var/lib/dpkg/status",
         );

@@ -23,7 +23,8 @@ fn remains_of_pods_are_removed_and_an_operators_rules_stay_byte_for_byte() {
     in_a_network_of_its_own(|| {
         ipsets();
         operators_rules();
-        // A used table keeps its built-in chains. So each table is used before the first comparison.
+        // iptables creates the built-in chains of a table at its first use and never removes them. So each table is
+        // used before the first comparison.
         for program in ["iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"] {
             for table in ["raw", "mangle"] {
                 sh(&format!(
@@ -72,7 +73,7 @@ fn remains_of_pods_are_removed_and_an_operators_rules_stay_byte_for_byte() {
     });
 }
 
-/// Compares by line, because both texts are long.
+/// Compares line by line, so that a failure prints only the lines that differ.
 #[track_caller]
 fn pretty_assertions(now: &str, before: &str) {
     let gone: Vec<&str> = before.lines().filter(|line| !now.contains(line)).collect();
@@ -100,8 +101,8 @@ fn the_chain_of_the_administrators_own_rules_stays() {
     });
 }
 
-/// An operator's own nftables chains in a table that iptables also has. A rule there that iptables cannot read makes
-/// `iptables-save` fail for that table.
+/// An operator's own nftables chains are in a table that iptables also uses. iptables cannot read one of the rules,
+/// so `iptables-save` fails for that table.
 #[test]
 fn nftables_chains_in_a_table_of_iptables_stay_and_block_no_other_table() {
     for (rule, is_readable) in
@@ -168,7 +169,7 @@ fn a_program_that_hangs_times_out_and_blocks_nothing_else() {
         sh(
             "iptables-nft -N KUBE-FORWARD; ip6tables-legacy -N KUBE-FORWARD; nft add table ip kube-proxy; ip link add cni0 type bridge",
         );
-        // The first program starts a child that keeps the program's output open. The second program ignores SIGTERM.
+        // The child of the first program keeps the program's output open. The second program ignores SIGTERM.
         stand_in("iptables-legacy-save", "sleep 600 & echo $$ $! >>/run/started; wait");
         stand_in("nft", "trap '' TERM; echo $$ >>/run/started; while :; do sleep 600; done");
         let machine = Machine { program_within: Duration::from_secs(10), ..Machine::default() };
@@ -186,7 +187,7 @@ fn a_program_that_hangs_times_out_and_blocks_nothing_else() {
         assert_eq!(problems.len(), 2, "{problems:?}");
         let now = sh("iptables-nft-save; ip6tables-legacy-save; ip link show");
         assert!(!now.contains("KUBE-FORWARD") && !now.contains("cni0"), "{now}");
-        // No started process is left running.
+        // All started processes have ended.
         let started = fs::read_to_string("/run/started").unwrap();
         assert_eq!(started.split_whitespace().count(), 6, "{started}");
         for process in started.split_whitespace() {
@@ -216,7 +217,7 @@ fn a_missing_program_is_reported_if_it_may_be_needed() {
             assert_eq!(unknown.iter().filter(names).count(), 1, "{name}: {unknown:#?}");
         }
         let problems = machine.remove();
-        // The only problems are the missing programs. Everything that needs no missing program is removed.
+        // The missing programs are the only problems. All remains that need no missing program are removed.
         assert_eq!(problems, unknown);
         let left = sh(&format!(
             "{ALL_PROGRAMS}/xtables-nft-multi iptables-nft-save; {ALL_PROGRAMS}/ipset list -name"
@@ -242,7 +243,8 @@ fn without_firewall_programs_and_rules_only_nftables_is_unknown() {
     });
 }
 
-/// Stands in for `ipvsadm` if the kernel has no IPVS. It keeps services in a file, in the format of `--save`.
+/// A program in place of `ipvsadm`, for a kernel without IPVS. It stores services in a file, in the format of
+/// `--save`.
 const IPVSADM: &str = r#"services=/run/ipvs; touch $services
 case $1 in
 --save) cat $services ;;

@@ -14,7 +14,7 @@ use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::*;
 use kops_agent_spec::failure::{self, Failure};
 
-/// A remote that counts its requests, and fails the given number of times.
+/// A remote that counts its requests. It fails `failures` times.
 struct Counting {
     assigned: AtomicUsize,
     registered: Mutex<Vec<PemPair>>,

@@ -27,7 +27,7 @@ fn bind(from: &str, to: &str) {
     mount(Some(from), to, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).unwrap();
 }
 
-/// Runs `test` in a root with mounts that vanish with it. Does nothing without the right to make them.
+/// Runs `test` in a root whose mounts disappear with the test. Does nothing if the user may not mount.
 fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
     // The folder must not be on tmpfs: the root and the user's folder must be on one file system, as on real
     // machines.
@@ -46,7 +46,7 @@ fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
                 Err(_) if from.exists() => {
                     fs::create_dir(&to).unwrap();
                     bind(from.to_str().unwrap(), to.to_str().unwrap());
-                    // A test must not write to the machine that runs it.
+                    // The machine's folders are read-only for the test.
                     if !["proc", "dev"].contains(&name) {
                         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
                         mount(NONE, &to, NONE, flags, NONE).unwrap();
@@ -140,7 +140,7 @@ fn node() -> Host {
 const KUBELET: &str = "/var/lib/kubelet";
 const VOLUMES: &str = "/var/lib/kubelet/pods/1/volumes";
 
-/// Files of a user, on the file system of kubelet's folder.
+/// Files of a user. They are on the same file system as kubelet's folder.
 fn users_folder() {
     fs::create_dir_all("/srv/users/deep/deeper").unwrap();
     fs::write("/srv/users/file", "theirs").unwrap();
@@ -153,8 +153,8 @@ fn users_folder_is_as_it_was() {
     assert_eq!(fs::read_to_string("/srv/users/deep/deeper/file").unwrap(), "theirs, too");
 }
 
-/// Mounts the user's folder, one of its subfolders inside this mount, the subPaths of a folder and of a file, and a
-/// tmpfs.
+/// Mounts into a pod: the user's folder, one of its subfolders inside that mount, a folder and a file as subPaths,
+/// and a tmpfs.
 fn mount_into_a_pod() {
     for folder in ["own", "own/more", "theirs", "subpath", "memory"] {
         fs::create_dir_all(format!("{VOLUMES}/{folder}")).unwrap();
@@ -210,7 +210,7 @@ fn a_busy_or_hidden_mount_ends_the_reset_before_its_removal() {
         host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
         users_folder_is_as_it_was();
     });
-    // A mount is below a link, and the search for mounts does not follow links.
+    // The mount is reached through a link. The search for mounts does not follow links.
     in_a_root_of_its_own(|| {
         users_folder();
         let host = node();
@@ -282,7 +282,7 @@ fn the_target_of_a_pods_log_link_stays_with_its_mounts() {
     });
 }
 
-/// Finds no mounts, as if a mount appeared right after the search.
+/// A mount table in which the search finds nothing, as if the mount appeared right after the search.
 struct Blind;
 
 impl Mounts for Blind {

@@ -26,7 +26,8 @@ use scene::{KUBELET_CONFIG, Node, Scene, TIMINGS, node, with_keys, with_pods};
 async fn the_answer_of_another_process_neither_rolls_back_nor_passes() {
     let scene = Scene::converged(&node("1")).await;
     *scene.node.other_listener.lock() = Some("evil (process 8)".into());
-    // The other process on kubelet's port first reports an unhealthy kubelet, and then a healthy one.
+    // A process that does not belong to kubelet listens on kubelet's port. Its answers report an unhealthy kubelet
+    // first, and then a healthy one.
     for version in ["bad", "22"] {
         let error = scene.converge(&node(version)).await.unwrap_err();
         assert!(matches!(error, Error::Unasked { .. }), "{error:?}");
@@ -41,7 +42,7 @@ async fn the_answer_of_another_process_neither_rolls_back_nor_passes() {
         assert_eq!(scene.machine.read(KUBELET_CONFIG), format!("maxPods: {version}\n"));
         assert!(!scene.host().status().unwrap().converged);
     }
-    // After the other process ends, the change completes.
+    // After this process ends, the run completes the change.
     *scene.node.other_listener.lock() = None;
     scene.converge(&node("22")).await.unwrap();
     assert!(scene.host().status().unwrap().converged);
@@ -81,7 +82,8 @@ async fn everything_is_rolled_back_if_kubelet_is_unhealthy() {
     assert_eq!(status.rolled_back.unwrap().back_to, "hash");
     assert!(scene.machine.plan(&scene.host(), &node("1")).is_empty());
 
-    // Without `retrying_failed`, the agent does not try the failed state again. It still tries a different state.
+    // Without `retrying_failed`, the agent does not retry the failed configuration. It still applies a different
+    // configuration.
     let error = scene.converge(&node("bad")).await.unwrap_err();
     assert!(matches!(error, Error::FailedBefore(_)), "{error:?}");
     assert!(
@@ -278,7 +280,7 @@ async fn the_run_does_not_wait_for_a_pod_that_was_unhealthy_before() {
     scene.converge(&with_keys(["bad 2", "2", "1"])).await.unwrap();
     assert!(scene.node.news().contains(&"end kube-scheduler".to_owned()));
     assert_eq!(scene.machine.read("/srv/kubernetes/kube-scheduler/tls.key"), "bad 2");
-    // The run still waits for a pod that was healthy before.
+    // The run still waits for a pod that was healthy before the run.
     let error = scene.converge(&with_keys(["bad 3", "bad", "1"])).await.unwrap_err();
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
     assert_eq!(scene.machine.read("/srv/kubernetes/kube-scheduler/tls.key"), "bad 2");
@@ -297,7 +299,6 @@ async fn a_repair_is_not_rolled_back() {
     let error = scene.machine.converge_with(&host, &node("1")).await.unwrap_err();
     assert!(matches!(error, Error::Unhealthy { .. }), "{error:?}");
     assert_eq!(scene.machine.read(KUBELET_CONFIG), good);
-    // The next run tries the repair again.
     scene.converge(&node("1")).await.unwrap();
     assert_eq!(scene.node.news().iter().filter(|news| *news == "restart kubelet.service").count(), 2);
     scene.is_clean();
@@ -360,7 +361,7 @@ async fn backups_may_be_on_another_file_system() {
     let disk = scene.machine.path("/var/lib/kops-agent/rollback");
     std::fs::create_dir_all(&disk).unwrap();
     if mount(Some("tmpfs"), &disk, Some("tmpfs"), MsFlags::empty(), Some("size=1m")).is_err() {
-        // Without the right to mount, a test has only one file system.
+        // Without the right to mount, the test has no second file system.
         return;
     }
     let before = scene.files();

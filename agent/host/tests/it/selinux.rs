@@ -35,7 +35,7 @@ const RULES: &str = "\
 /volatile(/.*)?                         <<none>>
 ";
 
-/// A root with a policy. Returns `None` and prints a reason if labels cannot be set.
+/// A root with an SELinux policy. `None`, with a printed reason, if this machine does not allow labels.
 fn machine() -> Option<Machine> {
     let machine = Machine::new();
     let probe = machine.path("/probe");

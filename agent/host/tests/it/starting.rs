@@ -12,7 +12,7 @@ use kops_agent_host::Result;
 use kops_agent_host::system::commands::{Commands, NotStarting};
 use kops_agent_spec::digest::sha256_hex;
 
-/// A machine that is too old for programs with this content.
+/// A machine on which programs with the content `unfit` do not start.
 #[derive(Default)]
 struct Old {
     unfit: &'static [u8],

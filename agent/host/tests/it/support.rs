@@ -47,7 +47,7 @@ impl Secrets for Store {
     }
 }
 
-/// The configuration of every desired state in these tests.
+/// The scope of every desired state in these tests.
 pub(crate) const SCOPE: Scope<'static> =
     Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new(), without: &BTreeSet::new() };
 
@@ -123,7 +123,7 @@ impl Machine {
         names
     }
 
-    /// Temporary files that are left behind.
+    /// The temporary files that a run has not removed.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut paths = Vec::new();
         walk(self.root.path(), self.root.path(), &mut paths);
@@ -148,7 +148,7 @@ pub(crate) fn noon() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_262_400)
 }
 
-/// Polls `run` until `is_so` returns true, and then drops `run`. There is no timeout.
+/// Drops `run` as soon as `is_so` returns true. There is no timeout.
 pub(crate) async fn ended_once<T>(run: impl Future<Output = T>, is_so: impl Fn() -> bool) {
     let so = async {
         while !is_so() {
@@ -161,7 +161,7 @@ pub(crate) async fn ended_once<T>(run: impl Future<Output = T>, is_so: impl Fn()
     }
 }
 
-/// Downloads with these timeouts, over plain HTTP.
+/// Downloads over plain HTTP with `timeouts`.
 pub(crate) fn downloads(timeouts: DownloadTimeouts) -> Downloads {
     Downloads::new(client(&[])).timeouts(timeouts)
 }
@@ -184,9 +184,9 @@ pub(crate) const STEADY: DownloadTimeouts =
 pub(crate) const SHORT: DownloadTimeouts =
     DownloadTimeouts { give_up_after: Duration::from_secs(2), ..STEADY };
 
-/// A client like the agent's, which trusts only these certificates.
+/// A client like the agent's. It trusts only the certificates `trusted`.
 pub(crate) fn client(trusted: &[&str]) -> LocationClient {
-    // A second installation is refused, and the first one stays valid.
+    // The provider may already be installed. Then the second installation fails, which does no harm.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let build = |redirects| {
         let trusted = trusted.iter().map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());

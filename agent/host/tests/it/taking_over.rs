@@ -47,7 +47,7 @@ fn write(machine: &Machine, path: &str, text: impl AsRef<[u8]>) {
     fs::write(machine.path(path), text).unwrap();
 }
 
-/// A Debian machine on which these units run.
+/// A Debian machine with the recorded unit states `units`.
 fn debian(units: &str) -> Machine {
     let machine = Machine::new();
     write(&machine, "/etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n");
@@ -60,7 +60,7 @@ fn debian(units: &str) -> Machine {
 const RUNNING: &str = "\"kubelet.service\": {\"enabled\": true, \"running\": true}, \
                        \"chrony.service\": {\"enabled\": true, \"running\": true}";
 
-/// A Debian machine as nodeup leaves it: equivalent files with other texts.
+/// A Debian machine after a run of nodeup. Its files are equivalent to the agent's files but have other texts.
 fn made_by_nodeup() -> Machine {
     let machine = debian(RUNNING);
     write(
@@ -187,7 +187,7 @@ async fn the_first_run_on_a_working_node_is_rolled_back_if_kubelet_is_unhealthy(
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
     assert!(error.to_string().contains("rolled back to what was there before kops-agent"), "{error}");
     assert_eq!(machine.read(KUBELET_CONFIG), before);
-    // After the rollback, the machine is equivalent to the machine before the first run.
+    // After the rollback, the files are equivalent to the files before the first run.
     machine.converge_with(&picky(), &node("1")).await.unwrap();
     assert_eq!(machine.read(KUBELET_CONFIG), before);
 }
@@ -316,7 +316,7 @@ async fn a_program_is_recognized_by_its_archive_wherever_that_is() {
         fs::set_permissions(machine.path("/usr/bin/ctr"), fs::Permissions::from_mode(0o755)).unwrap();
         machine
     };
-    // nodeup keeps its downloads.
+    // nodeup keeps downloaded archives in its cache.
     let with_cache = machine();
     write(&with_cache, &format!("/var/cache/nodeup/sha256:{sha256}_a.tar.gz"), &archive);
     assert!(with_cache.plan(&with_cache.host(), &state).is_empty());

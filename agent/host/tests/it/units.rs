@@ -20,7 +20,7 @@ use kops_agent_plan::resource::*;
 pub(crate) struct Manager(Arc<Mutex<Units>>);
 
 impl Manager {
-    /// A manager that refuses these requests, for example `start a.service`.
+    /// A manager that fails the requests in `refused`, for example `start a.service`.
     pub(crate) fn refusing(refused: &[&str]) -> Manager {
         let manager = Manager::default();
         manager.0.lock().refused = refused.iter().map(|asked| (*asked).to_owned()).collect();
@@ -34,12 +34,13 @@ struct Units {
     running: BTreeSet<String>,
     /// Refused requests, for example `start a.service`.
     refused: BTreeSet<String>,
-    /// Units whose job ends only when another unit, the value, runs. If that unit does not exist, the job never ends.
+    /// The job of the unit (the key) ends only when another unit (the value) runs. If that other unit does not exist,
+    /// the job never ends.
     blocked_by: BTreeMap<String, String>,
     /// Units whose start process is running.
     starting: BTreeSet<String>,
-    /// Units that wait for the unit that runs the agent. The value is the unit through which they wait, or `None` if
-    /// they wait for it directly.
+    /// Units that wait for the unit that runs the agent. A value is the unit through which the key waits. `None`
+    /// means that the key waits directly.
     after_this_run: BTreeMap<String, Option<String>>,
     asked: Vec<String>,
 }
@@ -222,7 +223,7 @@ fn unit(name: &str, text: &str) -> Unit {
     )
 }
 
-/// A node with these additional units.
+/// A node with its own units and the units in `others`.
 fn node(others: impl IntoIterator<Item = Unit>) -> DesiredState {
     let own = [unit("containerd.service", ""), unit(KUBELET, "After=containerd.service")];
     state(own.into_iter().chain([Unit::existing("chrony.service")]).chain(others))
@@ -244,7 +245,7 @@ async fn a_failing_hook_is_reported_and_blocks_nothing() {
     let status = it.host().status().unwrap();
     assert!(!status.converged && status.failure.unwrap().problem.contains("a-hook.service"));
 
-    // The plan has only the failed unit, which the next run starts again.
+    // The plan has only the failed unit: the next run starts this unit again.
     let plan = it.machine.plan(&it.host(), &desired);
     let left: Vec<&str> = plan.steps.iter().map(|step| step.resource.name.as_str()).collect();
     assert_eq!(left, ["a-hook.service"]);
@@ -291,7 +292,7 @@ async fn units_are_enabled_before_the_run_waits_for_any_of_them() {
     let desired = node([]);
     let waiting = it.host().with_waits(Waits::default());
     let converging = it.machine.converge_with(&waiting, &desired);
-    // A run that waits for systemd can be ended immediately.
+    // A run that waits for systemd ends as soon as it is dropped.
     let is_waited_for = |asked: &Vec<String>| asked.contains(&"start containerd.service".to_owned());
     ended_once(converging, || is_waited_for(&it.units().asked)).await;
     assert!(it.units().enabled.contains(KUBELET) && !it.units().running.contains(KUBELET));
@@ -318,7 +319,7 @@ async fn a_hook_that_waits_indirectly_for_this_run_is_left_to_systemd() {
     assert_eq!(report.starting, ["a-hook.service"]);
     it.joins();
     assert!(it.host().status().unwrap().failure.is_none());
-    // The job that was left in the queue starts the unit. The run does not start it again.
+    // The job that is still in the queue starts the unit. So the run does not start the unit again.
     it.units().running.insert("a-hook.service".into());
     it.units().blocked_by.clear();
     it.news();
@@ -344,7 +345,7 @@ async fn the_next_run_joins_a_slow_start_that_pods_wait_for() {
     it.units().starting.insert("disk.service".into());
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     it.news();
-    // The starting process continues while runs converge.
+    // The start process of the unit continues while the agent runs twice.
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     assert_eq!(it.news(), ["start disk.service", "start disk.service"]);
@@ -382,7 +383,7 @@ async fn a_rollback_waits_for_no_hook_that_waits_for_kubelet() {
     let still_wrong = it.host().status().unwrap().rolled_back.unwrap().still_wrong;
     assert!(still_wrong.len() == 1 && still_wrong[0].contains("restart kubelet.service"), "{still_wrong:?}");
 
-    // After the rollback, these units may still run with the text `two`. So the next run restarts them.
+    // After the rollback, these units may still run with the text `two`. So the next run restarts these units.
     it.units().blocked_by.clear();
     it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
     it.converge(&with("one")).await.unwrap();
@@ -409,7 +410,7 @@ async fn no_process_of_a_working_node_stays_older_than_its_file() {
     let status = it.host().status().unwrap();
     assert!(!status.unfinished && !status.converged, "{status:?}");
 
-    // The failed unit does not run. If systemd had left a process running, the run would restart it too.
+    // If a process of the failed unit still runs, the next run restarts the unit.
     it.units().running.insert("a-hook.service".into());
     it.units().refused.clear();
     it.converge(&with("two")).await.unwrap();
@@ -429,7 +430,7 @@ async fn a_restart_that_waits_in_the_queue_stays_due() {
     it.units().blocked_by.insert("a-hook.service".into(), "nothing".into());
     let report = it.converge(&with("two")).await.unwrap();
     assert_eq!(report.starting, ["a-hook.service"]);
-    // While the job waits in the queue, the old process continues.
+    // The old process runs until systemd executes the queued job.
     it.units().running.insert("a-hook.service".into());
     it.units().blocked_by.clear();
     it.news();

@@ -19,7 +19,7 @@ fn etcd() -> DesiredState {
     desired
 }
 
-/// Observes, plans and applies. The plan must be empty afterwards.
+/// Runs once. Checks that a second plan is empty.
 fn converge(desired: &DesiredState) -> Result<Report, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (host, store) = (Host::machine().unwrap(), Store::new());
@@ -60,10 +60,9 @@ fn what_differs_of_a_user_is_mended_with_its_files() {
 #[ignore = "makes users: tests/packages/run"]
 fn a_user_without_its_group_gets_it() {
     on_a_machine(|| {
-        // The state after an interrupted useradd.
+        // The state after an interrupted useradd: the group is missing.
         sh("useradd --uid 10002 --no-user-group --gid games --shell /sbin/nologin etcd");
         sh("touch /etc/etcd.conf");
-        // Only the owner of the file shows that the group is missing.
         let error = converge(&etcd());
         assert!(error.is_ok(), "{:?}", error.err().map(|error| error.to_string()));
         assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:root\n");

@@ -8,7 +8,7 @@ use crate::cli::Shell;
 use crate::completion::{SHELLS, VARIABLE};
 use crate::output;
 
-/// The program that the script completes, and that it runs.
+/// The completed program. The script runs it to get candidates.
 const PROGRAM: &str = "kops-agent";
 
 pub(super) fn run(shell: Shell) -> Result<u8> {
@@ -17,13 +17,14 @@ pub(super) fn run(shell: Shell) -> Result<u8> {
     let mut script = Vec::new();
     completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
     if shell == Shell::Bash {
-        // A shell prints that the program is missing, for example, into the line that a user types.
+        // Without this, an error of the shell would appear in the line that the user types. For example, the program
+        // may be missing.
         let loud = String::from_utf8(script).context("completions for bash")?;
         let words = "-- \"${words[@]}\" ";
         script = loud.replace(words, &format!("{words}2>/dev/null ")).into_bytes();
     }
     if shell == Shell::Zsh {
-        // zsh loads a file of its function path at the first completion, and expects candidates from this first call too.
+        // zsh loads the script at the first completion, and already expects candidates from this first call.
         let loaded = String::from_utf8(script).context("completions for zsh")?;
         let register = "\ncompdef _clap_dynamic_completer_kops_agent kops-agent";
         let complete = "\nif [ \"$funcstack[1]\" = \"_kops-agent\" ]; then\n    _clap_dynamic_completer_kops_agent \"$@\"\nelse";

@@ -36,8 +36,7 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
     match nodeup_config::last_written(&store, base, role, &args.instance_group).await {
         Ok(Some(written)) => derivation = derivation.with_addresses_of(&written),
         Ok(None) => {}
-        // `config derive` prints a replacement for the file that kOps last wrote. So an unreadable file is only a
-        // warning.
+        // `config derive` prints a replacement for kOps' last file. So it must work if that file is unreadable.
         Err(error) => log::warn!(
             "the addresses of the API's load balancer are left out, because kops-agent cannot read the \
              nodeupconfig.yaml that has them: {}",
@@ -75,7 +74,6 @@ async fn check(args: &CheckArgs) -> Result<u8> {
     Ok(if findings.errors.is_empty() { exit::CONVERGED } else { exit::CONFIGURATION })
 }
 
-/// Checks a group without a machine.
 async fn check_group(args: &CheckArgs) -> Result<Findings> {
     let (Some(base), Some(group)) = (&args.config_base, &args.instance_group) else {
         return Err(Failure::new(Kind::WrongUsage, "give --config-base with --instance-group").into());

@@ -15,7 +15,7 @@ pub(super) async fn run(args: &ControllerArgs) -> Result<u8> {
         None if args.once => {
             match Box::pin(kops_agent_controller::label_once(&args.options(), args.dry_run)).await? {
                 Some(found) => once::print(&found),
-                // A signal came first.
+                // A signal ended the command before it had a result.
                 None => Ok(exit::FAILED),
             }
         }

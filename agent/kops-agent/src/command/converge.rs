@@ -10,7 +10,7 @@ use crate::cli::ConvergeArgs;
 use crate::output::ResultPrinter;
 use crate::progress::Watch;
 
-/// Converges, and retries after a failure as often as `--retries` says, until it is asked to stop.
+/// Converges. Retries failed runs as often as `--retries` says, until a signal arrives.
 pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
     let (root, is_boot) = (&args.root.root, args.retries != 0);
     let options = args.follow.applied_to(args.spec.for_machine(root));

@@ -69,7 +69,7 @@ fn text(findings: &[Finding]) -> String {
     text
 }
 
-/// Aligns the lines of a finding. They quote servers and processes, so control characters are removed.
+/// Aligns the lines of a finding. A finding may quote servers and processes, so control characters are removed.
 fn indented(lines: &str) -> String {
     let lines: Vec<String> = lines.lines().map(|line| one_line(line, LONGEST)).collect();
     lines.join("\n                         ")

@@ -16,7 +16,7 @@ pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
     let conf = args.spec.config.conf.display().to_string();
     let lines = explanation::explain(&spec, &conf, &question, args.show_secrets)?;
     if lines.is_empty() {
-        // If the node's configuration is wrong, its errors come before any answer.
+        // Errors in the node's configuration come first, because they make every explanation wrong.
         let node = decide::resolve(spec)?;
         if let Some(answer) = settings::not_set(&args.question, &node) {
             return match args.output {

@@ -46,7 +46,7 @@ async fn tell(args: &FleetTellArgs) -> Result<u8> {
     Ok(exit::CONVERGED)
 }
 
-/// Fails if one of these groups has no Node. `of_nodes` has the groups of all Nodes.
+/// Fails if a group in `groups` has no Node. `of_nodes` has the groups of all Nodes.
 fn must_exist(groups: &[String], of_nodes: &BTreeSet<String>) -> Result<()> {
     let Some(unknown) = groups.iter().find(|group| !of_nodes.contains(*group)) else { return Ok(()) };
     let known = of_nodes.iter().cloned().collect::<Vec<_>>().join(", ");

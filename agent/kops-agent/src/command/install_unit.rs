@@ -11,7 +11,7 @@ use crate::cli::Output;
 use crate::output;
 use crate::progress::Watch;
 
-/// Installs and starts the unit on this machine. After a failure it retries `retries` times; -1 means without limit.
+/// Installs and starts the unit on this machine. A failure is retried `retries` times. -1 means without limit.
 pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
     let mut next_pause = PAUSES.jittered();
     loop {

@@ -9,7 +9,8 @@ use kops_agent_process::exit;
 use crate::cli::Cli;
 use crate::output;
 
-/// Prints the program's page. With a folder, writes the pages of the program and of each verb into it.
+/// Prints the manual page of the program. With a folder, writes the pages of the program and of each verb into this
+/// folder.
 pub(super) fn run(all: Option<&Path>) -> Result<u8> {
     match all {
         Some(folder) => write_all(folder),

@@ -10,7 +10,7 @@ use crate::cli::{
     RootArgs, STORE_TIMEOUT, SpecArgs, StoreArgs,
 };
 
-/// Installs the unit, shows the plan, or converges, as the flags ask.
+/// Does what the flags ask: installs the unit, prints the plan, or converges.
 pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
     if args.install_systemd_unit {
         return install_unit::install(&args.conf, args.retries).await;

@@ -8,13 +8,12 @@ use crate::output;
 use kops_agent_node::exit;
 use kops_agent_node::{decide, machine, pacing, plan};
 
-/// Prints the plan. Changes nothing.
 pub(super) async fn run(args: &PlanArgs) -> Result<u8> {
     let root = &args.root.root;
     let hashes = HashSource::publishers(machine::remembered_hashes(root)?);
     let options = args.follow.applied_to(args.spec.for_machine(root));
     let decision = decide::decide(&options, hashes, &machine::before(root)?).await?;
-    // A missing root is treated as empty, and must stay missing: a plan changes nothing.
+    // A missing root is compared as an empty folder. The root itself is not created, because a plan changes nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if root.exists() { root.as_path() } else { empty.path() };
     let host = machine::open(root)?.adopting(args.adopt);

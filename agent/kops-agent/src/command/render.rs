@@ -11,7 +11,7 @@ use crate::cli::RenderArgs;
 use crate::output;
 use kops_agent_node::decide;
 
-/// Prints the state without secrets. With `--show-secrets` it fills in the secrets, for support cases and the
+/// Prints the state without secrets. With `--show-secrets`, the output has the secrets, for support cases and the
 /// conformance check.
 pub(super) async fn run(args: &RenderArgs) -> Result<u8> {
     let options = args.spec.for_machine(Path::new("/"));

@@ -84,8 +84,8 @@ fn text(reset: &Reset, left: Vec<String>, root: &Path) -> String {
     lines.join("\n")
 }
 
-/// The text about a folder. If the folder is a link, the text also names the target, because a reset empties the
-/// target.
+/// A folder that a reset empties. If the folder is a link, the reset empties its target, so the text names the
+/// target, too.
 fn with_what_it_leads_to(folder: &str, root: &Path) -> String {
     match std::fs::read_link(root.join(folder.trim_start_matches('/'))) {
         Ok(target) => format!("{folder}, which is a link to {}", target.display()),

@@ -14,7 +14,7 @@ use kops_agent_node::exit;
 use kops_agent_node::last_applied::superseded as meaning_of_superseded;
 use kops_agent_node::{machine, metrics};
 
-/// The text names each certificate that expires in fewer days than this.
+/// The text output names each certificate that expires in fewer than this number of days.
 const SOON: i64 = 30;
 
 /// Prints the status; the exit code says whether the node is converged and its last run succeeded.
@@ -63,7 +63,7 @@ fn text(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_text(&mut text, status);
-    // A failure may quote a server, such as the store or a mirror, so control characters are removed.
+    // A failure may quote a server, for example the state store or a mirror. So control characters are removed.
     output::plain_lines(&text)
 }
 

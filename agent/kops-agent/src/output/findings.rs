@@ -68,7 +68,7 @@ fn each(findings: &Findings) -> impl Iterator<Item = (Severity, &Finding)> {
 /// packages/core/src/command.ts).
 fn annotation(severity: Severity, Finding { file, line, field, problem }: &Finding) -> String {
     let line = line.map(|line| line.to_string()).unwrap_or_default();
-    // GitHub shows an annotation only at the path that the repository has.
+    // GitHub shows an annotation only if its path equals the path in the repository.
     let file = file.strip_prefix("./").unwrap_or(file);
     let properties: Vec<String> = [("file", file), ("line", &line), ("title", field)]
         .into_iter()

@@ -19,7 +19,7 @@ const CHANNELS: &str = "opt/kops/bin/channels";
 const SERVICE: &str = "etc/systemd/system/kops-agent-addons.service";
 const SETTINGS: &str = "etc/kubernetes/kops-channels/settings.json";
 
-/// A control plane whose store kOps 1.35 wrote, with the configuration that kOps derived.
+/// A control plane with the state store of a kOps 1.35 cluster, and with the configuration that kOps derived.
 fn of_kops_1_35() -> Machine {
     let machine = Machine::new(CONTROL_PLANE);
     machine.serve_downloads_before_1_37();
@@ -45,7 +45,7 @@ fn pinned() -> String {
     format!("igconfig/control-plane/{CONTROL_PLANE}/nodeupconfig.yaml")
 }
 
-/// Converges with this value of `KOPS_AGENT_ADDONS`.
+/// Converges with the value `addons` of `KOPS_AGENT_ADDONS`.
 fn converge(machine: &Machine, addons: &str) {
     let mut agent = machine.agent("converge");
     agent.args(["--config-from", "nodeup-config"]).env("KOPS_AGENT_ADDONS", addons);
@@ -56,7 +56,7 @@ fn read(machine: &Machine, path: &str) -> Option<String> {
     fs::read_to_string(machine.root().join(path)).ok()
 }
 
-/// The flags of protokube; `None` if it does not run.
+/// The flags of protokube. `None` if protokube does not run.
 fn flags(machine: &Machine) -> Option<String> {
     let unit = read(machine, PROTOKUBE)?;
     unit.lines().find_map(|line| line.strip_prefix("ExecStart=/opt/kops/bin/protokube ")).map(str::to_owned)
@@ -72,7 +72,7 @@ fn the_service_takes_the_place_of_protokubes_channels_and_labels_and_gives_it_ba
     assert!(by_protokube.contains(&channels) && read(&machine, CHANNELS).is_some(), "{by_protokube}");
     assert_eq!(read(&machine, SERVICE), None);
 
-    // Without gossip, protokube has nothing left to do.
+    // Without gossip, protokube has no task.
     converge(&machine, "true");
     for path in [PROTOKUBE, CHANNELS, "opt/kops/bin/protokube", "etc/sysconfig/protokube"] {
         assert_eq!(read(&machine, path), None, "{path}");
@@ -99,7 +99,7 @@ fn the_service_takes_the_place_of_protokubes_channels_and_labels_and_gives_it_ba
     assert!(read(&machine, CHANNELS).is_some());
 }
 
-/// The answer to a probe; `None` if nothing listens yet.
+/// The response to a probe. `None` if nothing listens yet.
 fn probed(probe: &serde_yaml::Value) -> Option<String> {
     let (host, port) = (probe["host"].as_str().unwrap(), probe["port"].as_u64().unwrap());
     let mut stream = TcpStream::connect(format!("{host}:{port}")).ok()?;
@@ -110,7 +110,7 @@ fn probed(probe: &serde_yaml::Value) -> Option<String> {
     Some(answer)
 }
 
-/// Ends the service with the test.
+/// Kills the service when the test ends.
 struct Service(Child);
 
 impl Drop for Service {
@@ -120,8 +120,8 @@ impl Drop for Service {
     }
 }
 
-/// The probe in the pod's manifest reaches the service, on the port of kOps' own pod. The service runs as its unit
-/// starts it.
+/// The probe in the pod's manifest uses the port of kOps' own pod, and must reach the service. The test starts the
+/// service with the command of its unit.
 #[test]
 fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
     apart("", || {
@@ -131,7 +131,7 @@ fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
         let pod: serde_yaml::Value = serde_yaml::from_str(&manifest).unwrap();
         let probe = &pod["spec"]["containers"][0]["readinessProbe"]["httpGet"];
 
-        // No API server answers, so the service cannot label the machine's Node.
+        // The kubeconfig has no API server that answers, so the service cannot label the machine's Node.
         let kubeconfig = machine.folder().join("kubeconfig");
         let cluster = serde_json::json!({
             "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}],
@@ -145,8 +145,7 @@ fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
         run.env_clear().envs(machine.cluster.environment());
         while let Some(word) = words.next() {
             run.arg(word);
-            // The unit's command has the paths of these files on the machine. The test replaces them by the paths of
-            // its own files.
+            // The unit's command has the machine's paths of these files. The test uses its own files instead.
             let file = match word {
                 "--settings" => machine.root().join(SETTINGS),
                 "--kubeconfig" => kubeconfig.clone(),

@@ -26,11 +26,12 @@ const CONFIGURATION: i32 = 3;
 const DIFFERENT: i32 = 4;
 const SIGNING_KEY: &str = "https://gvisor.dev/archive.key";
 const ADDON: &str = "addons/kops-controller.addons.k8s.io/k8s-1.16.yaml";
-/// An object of an add-on that has an image.
+/// A manifest of an add-on with an image.
 const DAEMON_SET: &str = "---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: a, namespace: kube-system}\n\
                           spec: {template: {spec: {containers: [{name: a, image: 'example.com/kops-controller:1'}]}}}\n";
 
-/// The example cluster with the hashes of its downloads, as `kops update cluster --yes` writes them, and with an image of an add-on.
+/// The example cluster. Its store has the hashes of downloads, as `kops update cluster --yes` writes them, and an
+/// add-on with an image.
 fn cluster() -> Machine {
     let machine = Machine::new(NODES);
     pin(&machine, CONTROL_PLANE, "control-plane");
@@ -59,7 +60,7 @@ fn listed(machine: &Machine) -> Vec<Value> {
     list["items"].as_array().unwrap().clone()
 }
 
-/// The only item of this kind whose name contains `name`.
+/// The only item of `kind` whose name contains `name`.
 #[track_caller]
 fn find<'a>(list: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let is_one = |item: &&Value| item["kind"] == kind && item["name"].as_str().unwrap().contains(name);
@@ -123,7 +124,7 @@ fn a_line_has_the_kind_the_hash_and_the_name() {
     }
 }
 
-/// A list without hashes would let a mirror serve anything.
+/// Without a known hash, a mirror could serve any file. So the missing hash is reported.
 #[test]
 fn an_unknown_hash_is_told() {
     let machine = Machine::new(NODES);
@@ -179,7 +180,7 @@ fn the_program_of_an_upgrade_is_listed_for_the_architectures_of_the_groups() {
     assert_eq!(wrong.stdout, "");
 }
 
-/// A machine that is left out may need other files.
+/// A machine that rejects the configuration is not in the list, and may need other files.
 #[test]
 fn machines_that_reject_the_configuration_are_named() {
     let machine = cluster();
@@ -225,7 +226,7 @@ fn a_secret_without_logins_gives_a_warning() {
     }
 }
 
-/// Adds this field to the group of workers.
+/// Adds a field to the spec of the instance group `nodes`.
 fn in_group(machine: &Machine, field: &str) {
     machine
         .cluster
@@ -233,7 +234,7 @@ fn in_group(machine: &Machine, field: &str) {
         .unwrap();
 }
 
-/// Serves these images, as the mirror of all registries.
+/// A mirror of all registries that serves the images `names`.
 fn mirror(machine: &Machine, names: &[&str]) -> LoopbackServer {
     let server = registry_with(names);
     let containerd = "\n  containerd:\n";
@@ -336,7 +337,7 @@ fn an_image_that_neither_a_mirror_nor_its_registry_has_is_missing() {
     }
 }
 
-/// An image counts as missing if one of its groups has no server with it.
+/// An image counts as missing if any group that needs it has no server with this image.
 #[test]
 fn an_image_is_checked_at_the_mirrors_of_each_group_that_needs_it() {
     let machine = cluster();
@@ -358,7 +359,8 @@ fn an_image_is_checked_at_the_mirrors_of_each_group_that_needs_it() {
     let [kube_proxy] = &lost[..] else { panic!("{lost:#?}") };
     assert!(kube_proxy.contains("/kube-proxy:") && kube_proxy.contains(&of_nodes.url()), "{kube_proxy}");
 
-    // kOps writes no mirrors into a configuration that the user replaces, so only the registry in the name is asked.
+    // kOps writes no mirrors into a containerd configuration that the user replaces. So only the registry in the
+    // image's name is asked.
     fs::write(&nodes, before).unwrap();
     in_group(&machine, "containerd: {configOverride: 'version = 3'}");
     let lost = missing();

@@ -18,7 +18,7 @@ const CONFIGURATION: i32 = 3;
 
 const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
 
-/// Asserts that `converge` fails with this exit code and these messages, and writes nothing.
+/// Asserts that `converge` fails with the exit code `code` and the messages `parts`, and writes nothing.
 #[track_caller]
 fn refused(machine: &Machine, flags: &[&str], code: i32, parts: &[&str]) {
     refused_as(machine, machine.agent("converge").args(flags), code, parts);
@@ -154,7 +154,7 @@ fn a_mirror_that_serves_a_page_for_people_in_the_place_of_a_hash() {
     refused(&node, &[], CONFIGURATION, &[KUBELET, "--asset-hashes"]);
 }
 
-/// The mirror may have the hash and send it to a later run, so this is no configuration error.
+/// A later request may succeed, so a busy mirror is no configuration error.
 #[test]
 fn a_mirror_that_is_too_busy_to_tell_a_hash() {
     let node = Machine::new(NODES);
@@ -184,7 +184,8 @@ fn a_root_that_cannot_be_written() {
     node.run("converge", &[]).with(FAILED, &["a-file"]);
 }
 
-/// Runs in its own mount namespace. The root is a file system with too little space, and then with enough.
+/// Runs in its own mount namespace. The root is a file system with too little space first, and with enough space
+/// later.
 #[test]
 fn a_full_disk() {
     let node = Machine::new(NODES);
@@ -248,7 +249,7 @@ fn an_unsupported_architecture() {
     refused(&node, &[], CONFIGURATION, &["riscv64", "amd64", "arm64"]);
 }
 
-/// Replaces the keyset of the same name in the store.
+/// Replaces the keyset in the store that has the same name.
 fn replace(machine: &Machine, keyset: &Keyset) {
     let path = format!("pki/private/{}/keyset.yaml", keyset.name);
     fs::write(machine.cluster.store.cluster_folder().join(path), keyset.yaml()).unwrap();

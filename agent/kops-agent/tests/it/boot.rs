@@ -11,7 +11,7 @@ use crate::example::listener::Listener;
 use crate::example::{Ended, Machine};
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-/// A run that is started as at boot, and the socket for its messages to systemd.
+/// A run that starts as at boot, and a socket that receives the run's messages to systemd.
 struct Boot {
     agent: Child,
     listener: Listener,
@@ -28,7 +28,7 @@ impl Boot {
         Boot { agent: agent.spawn().unwrap(), listener, stderr }
     }
 
-    /// The messages up to a line that begins with `beginning`.
+    /// The messages up to the first line that begins with `beginning`.
     fn until(&mut self, beginning: &str) -> String {
         let gave_up = |line: &str| line.starts_with("STATUS=failed");
         let told = self.listener.until(|line| line.starts_with(beginning) || gave_up(line));
@@ -49,7 +49,7 @@ impl Boot {
 
 impl Drop for Boot {
     fn drop(&mut self) {
-        // If the test has passed, the run has ended.
+        // After a passed test, the process has already ended, so both calls may fail.
         let _ = self.agent.kill();
         let _ = self.agent.wait();
     }
@@ -106,7 +106,7 @@ fn a_node_whose_store_is_denied_at_boot_works_as_before_and_waits() {
     fs::write(&containerd, "").unwrap();
     machine.cluster.s3.forbid_below(&[""]);
     let mut boot = Boot::start(&machine, &[]);
-    // Units ordered after this run start now.
+    // With this message, systemd starts the units that are ordered after this run.
     boot.until("READY=1");
     boot.until("STATUS=trying again in ");
     assert_eq!(fs::read_to_string(&containerd).unwrap(), right);

@@ -20,19 +20,19 @@ use crate::example::worker::Worker;
 const PORT: u16 = 3987;
 const HANDSHAKES: usize = 10;
 
-/// A node that joins. Dropping it kills it.
+/// A node that joins. Its process is killed on drop.
 struct Node(Child);
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // The node's process may have ended already.
+        // The process may have ended already, so both calls may fail.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Asserts that the node refuses a client with the certificate `own.pem` from this folder, which also sends the
-/// certificates in `beside`. With TLS 1.2, the client waits until the node has accepted or refused its certificate.
+/// Asserts that the node refuses a client with the certificate `own.pem` in `folder`. The client also sends the
+/// certificates in `beside`. With TLS 1.2, the client waits for the node's decision about the certificate.
 fn assert_refused(folder: &Path, beside: &str) {
     let file = |name: &str| folder.join(name);
     fs::write(file("beside.pem"), beside).unwrap();
@@ -47,13 +47,13 @@ fn assert_refused(folder: &Path, beside: &str) {
     assert!(!output.status.success() && told.contains("alert"), "{told}");
 }
 
-/// If many authorities have the same name, webpki tries all orders of them, which takes seconds.
+/// webpki tries authorities with the same name in every order. With many such authorities, this would take seconds.
 #[test]
 fn certificates_beside_a_strangers_own_cost_a_joining_node_nothing() {
     apart("nameserver 127.0.0.1\n", || {
         let worker = Worker::new();
         let server = worker.kops_controller();
-        // The node listens while it waits for an answer.
+        // The node listens while it waits for kops-controller's answer.
         server.answer_next(&[const { Mood::Silent }; 60]);
         let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
         let folder = worker.machine.folder();

@@ -42,7 +42,7 @@ fn expect(ended: &Ended, code: i32, part: &str) {
     assert!(ended.stdout.contains(part) || ended.stderr.contains(part), "{part:?} is not in {ended:#?}");
 }
 
-/// Runs the Action's step as a runner does, with these inputs.
+/// Runs the step of the Action with `inputs`, as a runner of GitHub does.
 fn action(folder: &Path, inputs: &[(&str, &str)], more: &[(&str, &str)]) -> Ended {
     let action = yaml("packaging/check-action/action.yml");
     let step = &action["runs"]["steps"][0];
@@ -54,7 +54,7 @@ fn action(folder: &Path, inputs: &[(&str, &str)], more: &[(&str, &str)]) -> Ende
             Some(input) => {
                 let given =
                     inputs.iter().find(|(name, _)| *name == input).map(|(_, value)| (*value).to_owned());
-                // A runner gives an empty text for a missing input, even for a required one.
+                // For a missing input, a runner sets an empty text, even if the input is required.
                 given.unwrap_or_else(|| {
                     action["inputs"][input]["default"].as_str().unwrap_or_default().to_owned()
                 })
@@ -83,7 +83,7 @@ fn the_action_annotates_with_a_program_of_the_runner() {
     expect(&of("clusters"), 3, "::error file=clusters/wrong.yaml,line=1,title=spec.kubelet.maxPods::");
     expect(&of("clusters/c.yaml\n\nclusters/wrong.yaml\n"), 3, "checked for kOps 1.36: 2 files");
     expect(&of("clusters/c.yaml"), 0, "0 errors");
-    // An input is never part of the script.
+    // The text of an input is never executed.
     expect(&of("$(touch forged)"), 2, "--manifests $(touch forged): no such file or folder");
     assert!(!folder.path().join("forged").exists());
 }
@@ -92,7 +92,7 @@ fn the_action_annotates_with_a_program_of_the_runner() {
 fn the_action_refuses_missing_inputs_and_flags_in_inputs() {
     let folder = manifests();
     let program = agent().display().to_string();
-    // A program in PATH is not used, because the inputs do not name its checksum.
+    // A program in PATH is not used, because no input pins its checksum.
     let of = |inputs: &[(&str, &str)]| action(folder.path(), inputs, &[("PATH", "/usr/bin:/bin")]);
     let [kops, manifests, program] =
         [("kops", "1.36"), ("manifests", "clusters"), ("program", program.as_str())];
@@ -153,7 +153,7 @@ fn the_hook_checks_all_manifests_with_the_program_in_path() {
     fs::create_dir(folder.path().join("bin")).unwrap();
     std::os::unix::fs::symlink(agent(), folder.path().join("bin/kops-agent")).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.path().join("bin").display());
-    // pre-commit runs a script of the hook's repository in the folder of the manifests.
+    // pre-commit takes the script from the hook's repository, and runs it in the folder of the manifests.
     let entry = checkout().join(hook["entry"].as_str().unwrap());
     let of = |path: &str| {
         let mut command = Command::new(&entry);

@@ -25,7 +25,7 @@ const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 const SMALL: InstanceType = InstanceType { interfaces: 3, addresses: 10, gpu: false };
 const WITH_GPU: InstanceType = InstanceType { interfaces: 4, addresses: 15, gpu: true };
 
-/// A worker on EC2 whose agent observes its own facts.
+/// A worker on EC2. The agent observes the facts of this worker itself.
 struct Worker {
     machine: Machine,
     ec2: Ec2,
@@ -39,7 +39,8 @@ impl Worker {
         Worker { machine, ec2 }
     }
 
-    /// A worker in a cluster whose pods have addresses of the instances' own interfaces.
+    /// A worker in a cluster with the Amazon VPC network plugin, where pods have addresses of the instance's
+    /// interfaces.
     fn with_amazon_vpc() -> Worker {
         let worker = Worker::new();
         let edit = |old, new| worker.machine.cluster.edit("cluster-completed.spec", old, new).unwrap();
@@ -47,7 +48,7 @@ impl Worker {
         worker
     }
 
-    /// A worker in a cluster that wants NVIDIA's driver on instances with a GPU.
+    /// A worker in a cluster that wants NVIDIA's driver on GPU instances.
     fn with_nvidia() -> Worker {
         let worker = Worker::new();
         let edit = |old, new| worker.machine.cluster.edit("cluster-completed.spec", old, new).unwrap();
@@ -55,7 +56,7 @@ impl Worker {
         worker
     }
 
-    /// Runs the agent on this machine as an instance of this type.
+    /// Runs the agent on this worker with `instance_type`.
     fn run(&self, verb: &str, instance_type: &str) -> Ended {
         let imds = metadata(instance_type);
         let mut agent = Command::new(example::agent());
@@ -80,7 +81,7 @@ impl Worker {
     }
 }
 
-/// The metadata service of an instance of this type.
+/// A metadata service for an instance of type `instance_type`.
 pub(crate) fn metadata(instance_type: &str) -> LoopbackServer {
     let instance: imds::Instance = [
         ("instance-id", INSTANCE),
@@ -98,12 +99,12 @@ pub(crate) fn metadata(instance_type: &str) -> LoopbackServer {
     imds::start(socket, BTreeMap::from([(IpAddr::from(Ipv4Addr::LOCALHOST), instance)])).unwrap()
 }
 
-/// Makes the agent observe a machine of Ubuntu, whatever distribution the tests run on.
+/// Makes the agent observe an Ubuntu machine, whatever distribution runs the test.
 pub(crate) fn on_ubuntu(act: impl FnOnce() + Send) {
     on("ID=ubuntu\nVERSION_ID=\"24.04\"\n", act);
 }
 
-/// Makes the agent observe a machine with this `os-release`.
+/// Makes the agent observe a machine whose `os-release` is `distribution`.
 fn on(distribution: &str, act: impl FnOnce() + Send) {
     let folder = tempfile::tempdir().unwrap();
     let os_release = folder.path().join("os-release");
@@ -260,8 +261,8 @@ fn a_group_that_holds_its_instances_hears_of_each_that_is_ready() {
         assert_eq!(requests(), 1);
         worker.run("converge", "m5.large").with(0, &[]);
         assert_eq!(requests(), 1, "it was told since the machine was started");
-        // Simulates a reboot by changing the saved boot IDs. After a reboot, only the group knows whether it still
-        // holds the instance, so the agent tells the group again.
+        // Changed boot IDs simulate a reboot. After a reboot, only the Auto Scaling group knows whether the lifecycle
+        // hook still waits for the instance. So the agent reports to the group again.
         let file = worker.machine.root().join("var/lib/kops-agent/facts.json");
         let mut remembered: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         for boot in ["readyIn", "toldIn"] {

@@ -1,6 +1,6 @@
 //! The command line as people, boot scripts and packagers use it.
 
-// A skipped test prints that it is skipped.
+// A skipped test prints why it is skipped.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use crate::example;
@@ -15,8 +15,8 @@ use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::example_keys::TOKENS;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-/// Runs the command in a terminal with this `TERM`, by `script` of util-linux. If `script` does not run, prints a
-/// message and returns `None`.
+/// Runs the command in a terminal with `TERM` set to `name`, by `script` of util-linux. If `script` does not work,
+/// prints a message and returns `None`.
 fn on_terminal(call: &Command, name: &str) -> Option<String> {
     let words = std::iter::once(call.get_program()).chain(call.get_args());
     let words: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
@@ -44,7 +44,6 @@ fn a_dumb_terminal_gets_plain_text() {
     assert!(in_color.contains("\u{1b}[") && in_color.contains("kubelet"), "{in_color:?}");
     let plain = on_terminal(&plan, "dumb").unwrap();
     assert!(!plain.contains('\u{1b}') && plain.contains("kubelet"), "{plain:?}");
-    // `converge` also shows its progress.
     let plain = on_terminal(&machine.agent("converge"), "dumb").unwrap();
     assert!(!plain.contains('\u{1b}'), "{plain:?}");
 }
@@ -71,7 +70,7 @@ fn agent(arguments: &[&str]) -> Ended {
     Ended::from_command(command().args(arguments))
 }
 
-/// The program in an environment that asks for backtraces, like the environment of a developer or a unit.
+/// The program with an environment that asks for backtraces, as developers and units may have it.
 fn command() -> Command {
     let mut command = Command::new(example::agent());
     command.env_clear().env("RUST_BACKTRACE", "1");
@@ -104,7 +103,7 @@ fn the_version_names_the_commit() {
     let rest = version.stdout.trim_end().strip_prefix("kops-agent ").unwrap();
     let (number, commit) = rest.strip_suffix(')').and_then(|rest| rest.split_once(" (")).unwrap();
     assert_eq!(number, env!("CARGO_PKG_VERSION"));
-    // A build for tests has no commit, so that a new commit needs no new build.
+    // A test build has `development` instead of a commit, so that a new commit needs no new build.
     let is_commit = commit.len() == 12 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
     assert!(is_commit || commit == "development", "{version:#?}");
     assert_eq!(agent(&["version"]).stdout, version.stdout);
@@ -121,7 +120,7 @@ fn the_changelog_begins_with_the_version_its_day_and_at_most_40_lines() {
     let is_digits = |part: &str| part.chars().all(|digit| digit.is_ascii_digit());
     let is_day = day.split('-').map(str::len).eq([4, 2, 2]) && day.split('-').all(is_digits);
     assert!(is_day || day == "unreleased", "{day}");
-    // The section becomes the notes of the release.
+    // This section becomes the text of the GitHub release.
     let lines = changelog.lines().skip_while(|line| !line.starts_with("## ")).skip(1);
     let lines = lines.take_while(|line| !line.starts_with("## ")).count();
     assert!(lines <= 40, "the first section of CHANGELOG.md has {lines} lines: at most 40");
@@ -170,8 +169,8 @@ fn help_and_version_are_no_failure() {
     assert!(alone.stderr.ends_with("\n\nerror: a command is missing [KA1001]\n"), "{alone:#?}");
 }
 
-/// Each verb looks for the boot config where a boot script writes it. An empty `/opt` hides the files of this machine
-/// from the test.
+/// Each verb reads the boot config from the path where a boot script writes it. An empty `/opt` hides this machine's
+/// own files from the test.
 #[test]
 fn a_machine_has_one_boot_config() {
     const SCRIPT: &str = "mount -t tmpfs none /opt && exec \"$@\"";
@@ -220,7 +219,7 @@ fn what_is_wrong_is_said_whatever_backtraces_are_asked_for() {
     }
 }
 
-/// Control-plane mode needs threads, and its runtime panics if it gets none.
+/// Control-plane mode starts threads, and its runtime panics if it cannot start them.
 #[test]
 fn a_panic_tells_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +229,7 @@ fn a_panic_tells_its_place() {
     let mut agent = Command::new("prlimit");
     agent.env_clear().envs(std::env::var("PATH").map(|path| ("PATH", path))).env("RUST_BACKTRACE", "1");
     agent.arg("--nproc=1");
-    // The limit of processes does not apply to root, and an existing user may have processes already.
+    // root has no limit of processes, and another existing user may already have processes. So a new user ID is used.
     if nix::unistd::geteuid().is_root() {
         let user = 20_000 + std::process::id() % 40_000;
         agent.args(["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
@@ -246,8 +245,8 @@ fn a_panic_tells_its_place() {
     }
 }
 
-/// nodeup's own flags lead to the same plan as the agent's flags. nodeup has no `--facts`, so both calls observe this
-/// machine, and fail because its metadata service is disabled.
+/// nodeup's own flags give the same result as the agent's flags. nodeup has no `--facts`, so both calls observe this
+/// machine. Both fail, because its metadata service is disabled.
 #[test]
 fn nodeups_flags_lead_the_same_way() {
     let machine = Machine::new(NODES);
@@ -284,11 +283,11 @@ fn more_verbosity_says_more() {
     assert!(everything > 0);
 }
 
-/// Every secret in the store, plain and in base64. For a key, only a piece from its middle.
+/// Every secret in the store, plain and in base64. A key is represented by a line from its middle.
 pub(crate) fn secrets(machine: &Machine) -> Vec<String> {
     let mut secrets = Vec::new();
     for keyset in keysets() {
-        // A line from the middle of the key, because the first and last lines are the same in all keys.
+        // The first and last lines are equal in all keys.
         let lines: Vec<_> = keyset.private_key.lines().collect();
         secrets.push(lines[lines.len() / 2].to_owned());
         secrets.push(STANDARD.encode(&keyset.private_key)[200..260].to_owned());
@@ -317,7 +316,7 @@ fn secrets_are_printed_only_on_request() {
     };
     expect_none("plan");
     expect_none("converge");
-    // A changed file is shown as a diff, unless it is secret.
+    // A change of a file is shown as a diff unless the file is secret.
     for file in [
         "srv/kubernetes/kube-apiserver/known_tokens.csv",
         "srv/kubernetes/kube-apiserver/service-account.key",

@@ -21,7 +21,7 @@ use kops_agent_tests::example_store::NODES;
 
 const VARIABLE: &str = "KOPS_AGENT_COMPLETE";
 
-/// A command of bash that loads this script, and prints the completions of a line's last word, one a line.
+/// A command that loads `script` in bash. It prints the completions of the last word of `line`, one a line.
 pub(crate) fn in_bash(script: &Path, line: &[&str]) -> Command {
     const COMPLETE: &str = "script=$1; shift; . \"$script\"\n\
         COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9\n\
@@ -32,7 +32,7 @@ pub(crate) fn in_bash(script: &Path, line: &[&str]) -> Command {
     bash
 }
 
-/// A folder with the program under its name, and a home directory.
+/// A folder with the program `kops-agent`, and a home directory.
 struct Desk {
     folder: TempDir,
 }
@@ -51,7 +51,7 @@ impl Desk {
         self.folder.path().join(name)
     }
 
-    /// Makes this server the one of `~/.kube/config`. `user` has more fields of the kubeconfig's user.
+    /// Writes a `~/.kube/config` for the server at `url`. `user` has the fields of the kubeconfig's user.
     fn use_server(&self, url: &str, user: Value) {
         let text = json!({
             "current-context": "c",
@@ -68,7 +68,7 @@ impl Desk {
         Ended::from_command(&mut command)
     }
 
-    /// Asks the program, as fish does, for the completions of the last word of a line.
+    /// Asks the program for the completions of the last word of `line`, as fish does.
     fn offered(&self, line: &[&str]) -> Vec<String> {
         let mut program = Command::new(agent());
         program.env_clear().env(VARIABLE, "fish").arg("--").arg("kops-agent").args(line);
@@ -109,14 +109,14 @@ fn bash_completes_verbs_flags_values_and_live_names() {
         (&["kops-agent", "plan", "--config-from", "cl"], "cluster-spec\n"),
         (&["kops-agent", "fleet", "plan", "--instance-group", ""], "control-plane\nnodes\n"),
         (&["kops-agent", "fleet", "rollout", "start", "--instance-group", "no"], "nodes\n"),
-        // bash makes `=` a word of its own.
+        // bash makes `=` a separate word.
         (&["kops-agent", "fleet", "plan", "--instance-group", "=", "no"], "nodes\n"),
         (&["kops-agent", "fleet", "plan", "--context", "=", "c", "--instance-group", "=", "no"], "nodes\n"),
         (&["kops-agent", "plan", "--config-from", "=", "cl"], "cluster-spec\n"),
-        // bash has split a name of a context, so the server is not known.
+        // bash splits the context's name at `@` and `:`, so the server is unknown.
         (&["kops-agent", "fleet", "plan", "--context", "c", "@", "d", "--instance-group", "no"], "\n"),
         (&["kops-agent", "fleet", "plan", "--context", "c", ":", "d", "--instance-group", "no"], "\n"),
-        // The commands of `config` read a state store, not this cluster.
+        // The `config` commands read a state store, and not the cluster of the kubeconfig.
         (&["kops-agent", "config", "check", "--instance-group", "c"], "\n"),
         (&["kops-agent", "config", "assets", "--instance-group", "c"], "\n"),
         (&["kops-agent", "config", "derive", "--instance-group", "c"], "\n"),
@@ -145,7 +145,7 @@ fn each_shell_gets_a_script_that_asks_the_program() {
             assert!(script.stdout.contains(part), "no {part:?} in the script of {shell}: {}", script.stdout);
         }
     }
-    // PowerShell's script would run the typed text.
+    // There is no script for PowerShell, because it would run the typed text.
     let mut powershell = Command::new(agent());
     Ended::from_command(powershell.args(["completions", "powershell"])).with(2, &["[KA1001]"]);
 }
@@ -166,7 +166,7 @@ fn names_have_their_groups_and_groups_their_number_of_nodes() {
     offered.sort();
     assert_eq!(offered, nodes);
 
-    // The typed flag decides which server is asked.
+    // The typed `--kubeconfig` decides which server is asked.
     let folder = tempfile::tempdir_in(desk.path("home")).unwrap();
     let other = ApiServer::with_nodes(vec![node("i-9", "others")]);
     let kubeconfig = other.kubeconfig(folder.path());
@@ -178,7 +178,7 @@ fn names_have_their_groups_and_groups_their_number_of_nodes() {
     assert_eq!(desk.offered(&["fleet", "plan", "--context", "none", "--instance-group", ""]), [""; 0]);
 }
 
-/// Whatever is wrong, a completion is fast and prints nothing.
+/// Without an API server, a completion ends quickly and prints nothing.
 #[test]
 fn without_an_api_server_there_are_no_names_and_no_errors() {
     let desk = Desk::new();
@@ -189,7 +189,7 @@ fn without_an_api_server_there_are_no_names_and_no_errors() {
     desk.use_server("https://127.0.0.1:1", json!({}));
     assert_eq!(desk.offered(&line), [""; 0], "with a server that is down");
 
-    // The kernel accepts the connection, and nothing answers.
+    // The kernel accepts the connection, but no program answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     desk.use_server(&format!("http://{}", silent.local_addr().unwrap()), json!({}));
     let began = Instant::now();
@@ -201,7 +201,7 @@ fn without_an_api_server_there_are_no_names_and_no_errors() {
     );
 }
 
-/// A user waits, so a busy server is asked once.
+/// The user waits for the completion, so a failed request is not retried.
 #[test]
 fn a_server_that_refuses_is_asked_once() {
     let desk = Desk::new();
@@ -223,7 +223,7 @@ fn a_server_that_refuses_is_asked_once() {
     assert_eq!(asked.len(), 1, "{asked:?}");
 }
 
-/// Kubernetes accepts no such names, but a shell would insert them into the line that a user runs.
+/// Kubernetes allows no such names. If a server sent one, the shell would insert it into the user's command line.
 #[test]
 fn names_that_a_shell_could_run_are_not_offered() {
     let desk = Desk::new();
@@ -236,7 +236,7 @@ fn names_that_a_shell_could_run_are_not_offered() {
     assert_eq!(desk.offered(&["fleet", "plan", "--instance-group", ""]), ["nodes\t1 node"]);
 }
 
-/// A login program may ask the user or a cloud.
+/// A login program may ask the user for input, or call a cloud.
 #[test]
 fn no_login_program_is_run() {
     let desk = Desk::new();
@@ -283,7 +283,7 @@ fn the_variable_of_completions_changes_no_other_call() {
         ended.with(0, &[]);
         assert!(ended.stdout.starts_with("kops-agent "), "{ended:#?}");
     }
-    // A command that changes the machine runs too.
+    // Commands that change the machine also ignore the variable without `--`.
     let machine = Machine::new(NODES);
     let ended = Ended::from_command(machine.agent("converge").env(VARIABLE, "bash"));
     ended.with(0, &[]);

@@ -21,7 +21,7 @@ const UBUNTU: &str = "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-
 const CLEAN: &str =
     "written by kOps 1.37.0-alpha.1, told by kops-version.txt of the state store\n0 errors, 0 warnings\n";
 
-/// The nodeupconfig that kOps would write for the group now.
+/// The nodeupconfig that kOps would write for `group` now.
 fn derived(machine: &Machine, group: &str) -> String {
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
@@ -30,7 +30,7 @@ fn derived(machine: &Machine, group: &str) -> String {
     ended.stdout
 }
 
-/// Makes the machine's user-data pin this configuration, and removes its file from the store.
+/// Makes the machine's user-data pin the configuration `text`, and removes its file from the store.
 fn pin(machine: &Machine, group: &str, text: &str) {
     let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
     let igconfig = machine.cluster.store.cluster_folder().join("igconfig").join(role).join(group);
@@ -98,7 +98,7 @@ fn a_pinned_configuration_wins_and_its_differences_are_told() {
     assert!(ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
 }
 
-/// Only the nodeupconfig that kOps wrote has the addresses of the API's load balancer.
+/// Only the nodeupconfig that kOps wrote has the addresses of the API server's load balancer.
 #[test]
 fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
     const ADDRESSES: &str = "ApiserverAdditionalIPs:\n- 10.20.0.9\n- 203.0.113.20\n";
@@ -115,7 +115,7 @@ fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
         machine.run("plan", &["--config-from", "cluster-spec", "--on-hash-mismatch", "refuse", "-v", "2"]);
     ended.with(0, &["is the one that the user-data pins"]);
 
-    // `config derive` prints a replacement for this file, so an unreadable file is only a warning.
+    // `config derive` prints a replacement for this file, so it must work if the file is unreadable.
     fs::write(&file, "[]").unwrap();
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
@@ -129,7 +129,7 @@ fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
 fn hashes_that_no_publisher_tells_prove_nothing() {
     let machine = Machine::new(NODES);
     pin(&machine, NODES, &derived(&machine, NODES));
-    // `render` asks no publisher for hashes.
+    // `render` requests no hashes from the publishers.
     let mut render = machine.agent_without_root("render");
     let ended = Ended::from_command(render.args(["--on-hash-mismatch", "refuse"]));
     ended.with(CONFIGURATION, &["--asset-hashes", "/kubelet"]);
@@ -146,7 +146,7 @@ fn a_dump_has_everything_but_secrets() {
         assert_eq!(document["keysets"]["kubernetes-ca"]["name"], "kubernetes-ca");
         assert!(document["secretNames"].as_array().unwrap().iter().any(|name| name == TOKENS[0]));
         for keyset in example::keysets() {
-            // The first and last lines are the same in all keys, so the test looks for a line in the middle.
+            // The first and last lines are equal in all keys, so the test searches for a middle line.
             let lines: Vec<_> = keyset.private_key.lines().collect();
             assert!(!ended.stdout.contains(lines[lines.len() / 2]), "the key of {} was dumped", keyset.name);
         }
@@ -287,7 +287,7 @@ fn what_every_node_of_a_group_refuses_is_told_without_a_machine() {
         ended.with(CONFIGURATION, &[]);
         assert!(ended.stdout.contains(problem), "{problem:?} is not in {ended:#?}");
         assert_eq!(ended.stdout.matches("error: ").count(), 1, "{ended:#?}");
-        // `plan` finds the same mistake on a machine.
+        // On a machine, `plan` reports the same mistake.
         let ended = machine.run("plan", &[]);
         ended.with(CONFIGURATION, &[problem]);
     }

@@ -44,7 +44,7 @@ spec:
   role: Node
 ";
 
-/// A folder with these files.
+/// A folder with `files`.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -162,7 +162,7 @@ fn a_wrong_value_is_told_with_its_file_and_line() {
     }
 }
 
-/// Manifests and stores are checked by the same rules, so both checks find the same mistake.
+/// Manifests and stores are checked by the same rules. So both checks report the mistake.
 #[test]
 fn a_mistake_in_a_store_is_the_same_mistake_in_its_manifests() {
     for (edited, problem) in [
@@ -195,7 +195,7 @@ fn a_mistake_in_a_store_is_the_same_mistake_in_its_manifests() {
 
 #[test]
 fn a_value_that_only_some_versions_refuse_is_no_error_until_the_version_is_written() {
-    // This gate was removed in Kubernetes 1.32.
+    // Kubernetes 1.32 removed this feature gate.
     let gates = "  kubelet:\n    featureGates: {CloudDualStackNodeIPs: \"true\"}\n";
     let absent = CLUSTER.replace("  kubernetesVersion: 1.34.2\n", "");
     let ended = check_files(&[("c.yaml", &format!("{absent}{gates}")), ("g.yaml", GROUP)]);
@@ -308,7 +308,8 @@ fn a_template_is_not_checked() {
             "its cluster c.example.com is not among the checked manifests",
         ],
     );
-    // An action in the content of a file asset is no mistake, because the program that reads the file may need it.
+    // A template action in the content of a file asset is no mistake, because the program that reads the file may
+    // need it.
     let cluster = format!(
         "{CLUSTER}  updatePolicy: \"{{{{ .policy }}}}\"\n  fileAssets: [{{name: a, content: \"{{{{ .x }}}}\"}}]\n"
     );
@@ -345,14 +346,15 @@ fn keys_from_a_template_are_not_checked() {
             "1 errors, 0 warnings\n",
         ],
     );
-    // Equal actions are one key.
+    // Two equal actions make the same key twice.
     let twice = "  {{ .a }}: 1\n  {{ .a }}: 2\n";
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{GROUP}{twice}"))]),
         0,
         &["warning: ./g.yaml:12: spec.{{ .a }}: occurs twice in its mapping", "0 errors, 1 warnings\n"],
     );
-    // A key from a template may be the label that names the cluster, or a required field.
+    // A key that comes from a template may become the cluster's label or a required field. So neither counts as
+    // missing.
     let with_label = GROUP.replace("kops.k8s.io/cluster:", "{{ .label }}:");
     let ended = check_files(&[("c.yaml", CLUSTER), ("g.yaml", &with_label)]);
     expect(&ended, 0, &["0 errors, 0 warnings\n"]);

@@ -85,7 +85,7 @@ fn a_server_that_refuses_is_asked_again_with_another_proof() {
         certificates(Mood::Honest, &CERTIFICATES),
     ];
     assert_eq!(server.asked(), expected);
-    // The server would report a token that was used twice.
+    // The server reports a token that is used twice.
     assert_eq!(server.problems(), [""; 0]);
 }
 
@@ -99,13 +99,13 @@ fn each_server_is_as_good_as_the_others() {
     assert_eq!(good.asked(), honest(&CERTIFICATES));
 }
 
-/// A name may have several servers, and only one of them may work: another may be silent, or give errors.
+/// A name may have several servers, of which only one works. Another server may be silent or return errors.
 #[test]
 fn each_address_of_a_name_is_asked_until_one_serves() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {
         let worker = Worker::new();
         let at = |last: u8, port: u16| SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), port));
-        // The kernel accepts connections to this socket, and nothing answers them.
+        // The kernel accepts connections to this socket, but no program answers them.
         let silent = TcpListener::bind(at(2, 0)).unwrap();
         let port = silent.local_addr().unwrap().port();
         let start = |last| KopsController::start_renewing_at(at(last, port), worker.served.clone()).unwrap();
@@ -140,7 +140,7 @@ fn impostors_are_told_nothing() {
     worker.is_untouched();
 }
 
-/// Upstream's nodeup made the node, so the agent has no record of this machine.
+/// Upstream's nodeup made this node, so the agent has no record.
 #[test]
 fn a_machine_that_is_a_node_already_is_left_alone() {
     let worker = Worker::new();
@@ -154,7 +154,7 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     worker
         .run("converge", &server)
         .with(0, &["registered and ready", "it still needs kube-proxy, kubelet-server"]);
-    // `plan` cannot know the changes, so it fails instead of reporting that there are none.
+    // `plan` cannot know the changes, so it must fail and not report that there are none.
     server.answer_next(std::slice::from_ref(&registered));
     worker.run("plan", &server).with(1, &["registered and ready"]);
     assert_eq!(worker.machine.files(), files);
@@ -168,7 +168,7 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     worker.run("verify", &server).with(4, &["registered and ready"]);
 }
 
-/// The number of times that the scratch machine told its group that it is ready.
+/// How often the scratch machine reported to its group that the machine is ready.
 fn lifecycle_actions(worker: &Worker) -> usize {
     let requests = worker.machine.root().join("var/lib/kops-agent/recorded/requests.txt");
     let requests = fs::read_to_string(requests).unwrap_or_default();
@@ -207,8 +207,8 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
             autoscaling.group()
         );
         fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
-        // A scratch root makes no requests to a cloud, so the run uses this machine's root. A run that ends with 409
-        // only reads `/var/lib`.
+        // With a scratch root, the agent makes no requests to a cloud. So the test uses the real root. This is safe,
+        // because a run that ends with 409 only reads `/var/lib`.
         let nothing = None::<&Path>;
         mount(Some(&var_lib), "/var/lib", nothing, MsFlags::MS_BIND, nothing).unwrap();
         let run = |verb: &str, flags: &[&str]| {
@@ -222,7 +222,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         let another = BTreeSet::from(["i-another".to_owned()]);
         autoscaling.refuse_next(1);
         run("converge", &[]).with(1, &["its group does not know this yet", "InvalidClientTokenId"]);
-        // The node itself needs no change. The next run of any verb tells the group.
+        // The report to the group failed. The next run of any verb repeats the report.
         run("verify", &["--repair"]).with(0, &told);
         assert_eq!(autoscaling.held(), another);
         autoscaling.asked();
@@ -258,7 +258,7 @@ fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready(
     worker.run_on(&imds, "plan", &server).with(0, &[]);
     assert_eq!(lifecycle_actions(&worker), 1, "a plan tells nothing");
 
-    // If kops-controller gives no configuration, the run uses the lifecycle action that an earlier run saved.
+    // If kops-controller serves no configuration, the run uses the lifecycle action that an earlier run saved.
     let remembered = worker.machine.root().join("var/lib/kops-agent/facts.json");
     for (instance, told) in [("i-0000000000000000f", 1), (NODE, 2)] {
         let action =
@@ -358,8 +358,8 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
     });
 }
 
-/// Upstream's nodeup also needs no name server for a name in the hosts file: getaddrinfo and Go's resolver read this
-/// file.
+/// Like upstream's nodeup, the agent asks no name server for a name in the hosts file. getaddrinfo and Go's resolver
+/// both read this file.
 #[test]
 fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {
@@ -378,7 +378,8 @@ fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only()
     });
 }
 
-/// Upstream's kops-controller serves JSON if it builds the configuration itself. Go then escapes `<`, `>` and `&`.
+/// If upstream's kops-controller builds the configuration itself, it serves JSON. Go escapes `<`, `>` and `&` in
+/// JSON.
 #[test]
 fn a_configuration_in_json_makes_the_same_node_as_in_yaml() {
     let files = |as_json: bool| {
@@ -405,7 +406,7 @@ fn a_configuration_in_json_makes_the_same_node_as_in_yaml() {
     assert_eq!(of_yaml.len(), of_json.len());
 }
 
-/// `kops toolbox enroll` writes the folder of a control plane into every boot config.
+/// `kops toolbox enroll` writes the store folder of a control plane into every boot config.
 #[test]
 fn kops_controller_comes_before_a_folder_that_the_boot_config_names_too() {
     let worker = Worker::new();
@@ -431,7 +432,7 @@ fn a_machine_of_no_cloud_says_what_its_key_lacks_and_asks_no_server() {
     worker.is_untouched();
 }
 
-/// Other tests sign with a software TPM. This machine has no TPM, or one that is not Google's.
+/// Other tests use a software TPM. This machine has no TPM, or a TPM that is not Google's.
 #[test]
 fn a_worker_on_gce_says_what_its_tpm_lacks_and_asks_no_server() {
     let worker = Worker::new();

@@ -26,10 +26,11 @@ fn read(machine: &Machine, path: &str) -> String {
     fs::read_to_string(machine.root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Inode, and the time of the last write in seconds and nanoseconds. A write of the same content changes them too.
+/// The inode, and the modification time in seconds and nanoseconds. A write changes them even if the content stays.
 type Written = (u64, i64, i64);
 
-/// Every file below the root except the agent's own: its permissions, its content, and when it was written.
+/// Every file below the root except the agent's own files. Each file has its permissions, its content and the time of
+/// its last write.
 fn files(machine: &Machine) -> BTreeMap<String, (u32, Vec<u8>, Written)> {
     let describe = |path: String| {
         let file = machine.root().join(&path);
@@ -67,7 +68,7 @@ fn is_a_pair(certificate: &str, key: &str) {
     assert_eq!(openssl(&["x509", "-noout", "-pubkey"], certificate), openssl(&["pkey", "-pubout"], key));
 }
 
-/// A kubeconfig's client certificate and key. Also checks the authority that the kubeconfig trusts.
+/// The client certificate and key in a kubeconfig. Also checks which authority the kubeconfig trusts.
 fn credentials(machine: &Machine, path: &str) -> (String, String) {
     let kubeconfig: serde_yaml::Value = serde_yaml::from_str(&read(machine, path)).unwrap();
     let decode = |value: &serde_yaml::Value| {
@@ -270,7 +271,7 @@ fn a_run_that_was_killed_is_finished_by_the_next() {
     let (one, other) = (files(&undisturbed), files(&killed));
     assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
     for (path, (mode, content, _)) in &one {
-        // Every machine makes its own keys.
+        // Each machine makes its own keys, so these files differ.
         let is_own = path.ends_with("/kubeconfig") || path.contains("/kubelet-server.");
         assert_eq!(mode, &other[path].0, "{path}");
         assert!(is_own || content == &other[path].1, "{path} differs");
@@ -292,7 +293,7 @@ fn two_runs_at_once_keep_out_of_each_others_way() {
     machine.run("converge", &[]).with(0, &[]);
 }
 
-/// Upstream's nodeup has no upper bound, and a cluster may be upgraded before the agent on its nodes.
+/// Upstream's nodeup has no upper limit for the version. A cluster may be upgraded before the agents on its nodes.
 #[test]
 fn a_kubernetes_that_is_newer_than_the_program_knows_is_warned_of_once_and_decided() {
     let mut node = Machine::new(NODES);
@@ -312,7 +313,7 @@ fn a_kubernetes_that_is_newer_than_the_program_knows_is_warned_of_once_and_decid
     assert!(kubelet.contains("1.37.0"), "{kubelet}");
 }
 
-/// Collects every folder and file below `folder` that other users may write to.
+/// Collects all folders and files below `folder` that users other than the owner may write to.
 fn writable_by_others(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let (path, metadata) = (entry.path(), entry.metadata().unwrap());
@@ -328,7 +329,7 @@ fn writable_by_others(folder: &Path, found: &mut Vec<String>) {
 #[test]
 fn no_umask_lets_other_users_write_to_what_a_run_makes() {
     let machine = Machine::new(NODES);
-    // The run must create this root too.
+    // This root does not exist, so the run must create it.
     let root = machine.folder().join("made/root");
     let mut machine = machine;
     machine.set_root(root);

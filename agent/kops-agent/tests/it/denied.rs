@@ -20,7 +20,7 @@ const CONTAINERD: &str = "etc/containerd/config.toml";
 const SECRETS: &str = "demo.example.com/secrets/";
 const KEYSETS: &str = "demo.example.com/pki/";
 
-/// A machine of a cluster that has passwords for registries: `{"auths":{}}`.
+/// A machine of a cluster whose store has registry passwords (`{"auths":{}}`).
 fn machine(group: &'static str) -> Machine {
     let machine = Machine::new(group);
     let secret = machine.cluster.store.cluster_folder().join("secrets/dockerconfig");
@@ -32,13 +32,13 @@ fn read(machine: &Machine, path: &str) -> String {
     fs::read_to_string(machine.root().join(path)).unwrap()
 }
 
-/// The requests to systemd, kubelet and others so far.
+/// All recorded requests, for example to systemd and kubelet.
 fn requests(machine: &Machine) -> String {
     read(machine, "var/lib/kops-agent/recorded/requests.txt")
 }
 
-/// Makes containerd fail to start on this machine, so that a run fails after it has written its files; or lets it start
-/// again.
+/// If `is_refusing` is true, containerd fails to start, so a run fails after it has written its files. If it is
+/// false, containerd starts.
 fn set_refusing(machine: &Machine, is_refusing: bool) {
     let file = machine.root().join("var/lib/kops-agent/recorded/state.json");
     let mut state: serde_json::Value = match fs::read(&file) {
@@ -51,7 +51,7 @@ fn set_refusing(machine: &Machine, is_refusing: bool) {
     fs::write(file, state.to_string()).unwrap();
 }
 
-/// A machine on which a first run has written its files and failed.
+/// A machine whose first run has written its files and then failed.
 fn first_run_failed(group: &'static str, is_denied: bool) -> Machine {
     let machine = machine(group);
     machine.cluster.s3.forbid_below(if is_denied { &[SECRETS] } else { &[] });

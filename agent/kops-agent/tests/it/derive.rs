@@ -1,7 +1,7 @@
 //! `config derive` prints the bytes that kOps wrote, whatever the source of the hashes of downloads. The conformance
 //! corpus is no part of the repository. Without it these tests print that they are skipped.
 
-// A skipped test prints that it is skipped.
+// A skipped test prints why it is skipped.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
@@ -12,16 +12,17 @@ use std::process::Command;
 use kops_agent_tests::program::kops_agent;
 use kops_agent_tests::publishers::Publishers;
 
-/// One `nodeupconfig.yaml` of the corpus.
+/// A `nodeupconfig.yaml` in the corpus.
 struct Pinned {
-    /// The value of `--store-mirror` that maps the bucket's URL to its folder.
+    /// A value of `--store-mirror`: the bucket's URL and its folder.
     mirror: String,
     config_base: String,
     group: String,
     text: String,
 }
 
-/// The corpus: the folder in KOPS_AGENT_CONFORMANCE, or `shared/conformance` in a folder above this crate.
+/// The conformance corpus: the folder in KOPS_AGENT_CONFORMANCE, or `shared/conformance` in a folder above this
+/// crate.
 fn corpus() -> Option<PathBuf> {
     let given = std::env::var_os("KOPS_AGENT_CONFORMANCE").map(PathBuf::from);
     let beside =
@@ -44,8 +45,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// Copies the stores to `folder`, and sets the kOps version that wrote them. The version in the data of upstream's
-/// tests is older.
+/// Copies the stores to `folder`, and sets their kOps version. Upstream's test data has an older version.
 fn stores_of_their_release(corpus: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join("stores");
     let copied =
@@ -61,7 +61,7 @@ fn stores_of_their_release(corpus: &Path, folder: &Path) -> PathBuf {
     copy
 }
 
-/// Every `<fixture>/<bucket>/<cluster>/igconfig/<role>/<group>/nodeupconfig.yaml` of these stores.
+/// Every `<fixture>/<bucket>/<cluster>/igconfig/<role>/<group>/nodeupconfig.yaml` in `stores`.
 fn every_pinned(stores: &Path) -> Vec<Pinned> {
     let mut found = Vec::new();
     for bucket in entries(stores).iter().flat_map(|fixture| entries(fixture)) {
@@ -110,7 +110,7 @@ fn derive(pinned: &Pinned) -> Command {
     agent
 }
 
-/// Why the output is wrong; `None` if it is right.
+/// The difference between the output and the expected output. `None` if they are equal.
 fn problem(agent: &mut Command, pinned: &Pinned) -> Option<String> {
     let output = agent.output().unwrap();
     if output.status.code() == Some(0) && output.stdout == pinned.text.as_bytes() {
@@ -137,7 +137,7 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
         let lines: String =
             hashes(&pinned.text).iter().map(|(url, hash)| format!("{hash}  {url}\n")).collect();
         fs::write(&file, lines).unwrap();
-        // Nothing listens at this proxy, so no TLS server is reached. All hashes come from the file.
+        // No program listens at this proxy, so no publisher can be reached. All hashes come from the file.
         let mut agent = derive(&pinned);
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1").arg("--asset-hashes").arg(&file);
         problems.extend(problem(&mut agent, &pinned));
@@ -147,7 +147,7 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
     eprintln!("{compared} of {compared} derived configs are byte-identical");
 }
 
-/// A machine without the nodeupconfig cannot know the addresses of load balancers (`ApiserverAdditionalIPs`). The
+/// Without a nodeupconfig, a machine cannot know the addresses of load balancers (`ApiserverAdditionalIPs`). The
 /// stores of kOps main have no such addresses.
 #[test]
 fn the_bytes_are_those_of_each_release() {

@@ -30,7 +30,7 @@ const STOPS: i32 = 4;
 const TCP: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
-/// A machine of this group whose kernel and systemd are as they should be.
+/// A machine of `group` whose kernel and systemd cause no findings.
 fn machine(group: &'static str) -> Machine {
     let machine = Machine::new(group);
     fs::create_dir_all(machine.root().join("run/systemd/system")).unwrap();
@@ -64,7 +64,8 @@ impl Diagnosis {
         Diagnosis { ended, findings }
     }
 
-    /// Asserts that this check has a finding with this verdict and text, with advice unless the verdict is `ok`.
+    /// Asserts that `check` has a finding with `verdict` and the text `said`. A finding that is not `ok` must have
+    /// advice.
     #[track_caller]
     fn has(&self, check: &str, verdict: &str, said: &str) {
         let finding = self.findings.iter().find(|finding| {
@@ -126,7 +127,7 @@ fn a_store_that_cannot_be_read_is_told_with_the_reason() {
         nowhere.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]),
     );
     found.has("store", "problem", "the store cannot be reached");
-    // The configuration is unknown because the store cannot be reached. This is not reported as a second problem.
+    // The configuration is unknown because the store cannot be reached. Only the store is reported as a problem.
     assert_eq!(found.verdicts("configuration"), ["unknown"]);
 
     let found = Diagnosis::from_command(machine.agent("doctor").env("S3_SECRET_ACCESS_KEY", "n0t-the-key"));
@@ -266,14 +267,14 @@ fn what_the_machine_has_is_not_to_be_downloaded() {
     }
     let found = diagnosis(&machine);
     assert_eq!(found.verdicts("downloads"), ["ok"], "{:#?}", found.ended);
-    // The installed kubelet is of an earlier release or another origin, so the wanted one must be downloaded.
+    // The installed kubelet is not the wanted one, so the wanted one must be downloaded.
     fs::write(machine.root().join("usr/local/bin/kubelet"), "another").unwrap();
     let found = diagnosis(&machine);
     found.has("downloads", "problem", "kubelet cannot be downloaded");
     assert_eq!(found.verdicts("downloads"), ["problem", "ok"], "{:#?}", found.ended);
 }
 
-/// A mirror that has every file, and whose clock stands still.
+/// A mirror with every file. Its clock always shows `date`.
 fn mirror_at(date: &'static str) -> LoopbackServer {
     let answer = move |_: Request<Incoming>| async move {
         let answer = Response::builder().header("date", date).body(Empty::<Bytes>::new());
@@ -287,7 +288,7 @@ fn a_clock_that_is_wrong() {
     let machine = machine(CONTROL_PLANE);
     let mirror = mirror_at("Sun, 06 Nov 1994 08:49:37 GMT");
     machine.cluster.edit("cluster-completed.spec", &machine.downloads().url(), &mirror.url()).unwrap();
-    // The store's server has this machine's time.
+    // The clock of the store's server equals this machine's clock.
     let found = diagnosis(&machine);
     found.has("time", "ok", "agrees with that of 127.0.0.1:");
     found.has("time", "warning", "the clock of 127.0.0.1:");
@@ -343,7 +344,7 @@ fn what_else_is_in_the_way_of_a_node() {
     }
 }
 
-/// Runs in its own mount namespace. The root is a file system that is full, then read-only.
+/// Runs in its own mount namespace. The root is a file system that is full first, and read-only later.
 #[test]
 fn a_disk_that_has_no_room() {
     let machine = Machine::new(CONTROL_PLANE);
@@ -366,7 +367,7 @@ fn a_disk_that_has_no_room() {
     assert!(second.ends_with("second 4\n"), "{ended:#?}");
 }
 
-/// Runs in its own network namespace, where port 53 is free. That needs root.
+/// Runs in its own network namespace, because port 53 must be free. This needs root.
 #[test]
 fn names_that_are_not_there_are_told_from_names_that_the_server_cannot_tell() {
     const MIRROR: &str = "mirror.test";

@@ -19,7 +19,7 @@ pub(crate) const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
 const BUCKET: &str = "s3://assets";
 const CONTAINER: &str = "swift://assets";
 
-/// The files of a mirror of this release, without the checksum files.
+/// The files that a mirror of the release has, without checksum files.
 pub(crate) fn stand_ins() -> BTreeMap<String, Vec<u8>> {
     let mirror = Downloads::start(&releases()).unwrap();
     assert!(mirror.paths().contains(&KUBELET.to_owned()));
@@ -38,7 +38,7 @@ pub(crate) fn installed(node: &Machine) -> Vec<u8> {
     fs::read(node.root().join("usr/local/bin/kubelet")).unwrap()
 }
 
-/// A node whose file repository is a bucket, filled as `kops get assets --copy` fills it.
+/// A node whose file repository is a bucket. The bucket has the files that `kops get assets --copy` copies.
 fn node_with_bucket() -> Machine {
     let node = node_with_repository(BUCKET);
     let bucket = node.cluster.store.buckets().join("assets");
@@ -94,7 +94,7 @@ fn what_a_bucket_lacks_or_does_not_give_is_said() {
     forbidden.with(1, &[&format!("cannot download {BUCKET}{KUBELET}: access denied (403)")]);
 }
 
-/// Writes a file with the hashes of all downloads below this URL.
+/// Writes a file with the hashes of all downloads below `url`.
 fn hashes_below(node: &Machine, url: &str) -> String {
     let lines = stand_ins().into_iter().map(|(path, bytes)| format!("{}  {url}{path}\n", sha256_hex(&bytes)));
     let file = node.folder().join("hashes");
@@ -102,7 +102,7 @@ fn hashes_below(node: &Machine, url: &str) -> String {
     file.display().to_string()
 }
 
-/// A node whose file repository is a container of Swift, which has all downloads and their hashes.
+/// A node whose file repository is a container of Swift. The container has all downloads and their hashes.
 fn node_with_container() -> (Machine, Swift) {
     let node = node_with_bucket();
     node.cluster.edit("cluster-completed.spec", BUCKET, CONTAINER).unwrap();
@@ -141,7 +141,7 @@ fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads(
         agent.env("http_proxy", proxy.url()).env("no_proxy", "127.0.0.1");
         agent
     };
-    // A bucket behind plain http.
+    // The bucket has a plain http URL.
     let (node, swift) = node_with_container();
     let plain = Ended::from_command(node.agent("plan").envs(swift.environment()));
     plain.with(0, &[]);
@@ -154,7 +154,7 @@ fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads(
     let ended = Ended::from_command(agent.envs(named));
     ended.with(0, &[UNPROVEN, &format!("{CONTAINER}{KUBELET}")]);
 
-    // A mirror on this machine that redirects to a server elsewhere.
+    // The mirror is on this machine, and redirects to a server on another machine.
     let node = Machine::new(NODES);
     let elsewhere = Downloads::start_with(stand_ins()).unwrap();
     let list = format!("{KUBELET}.sha256");
@@ -194,7 +194,7 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
         quiet(Ended::from_command(agent.args(["-v", "8", "-o", "json"])));
     }
 
-    // A mirror that has no hash, and a mirror that does not exist.
+    // The first mirror has no hashes, and the second mirror does not exist.
     let node = node_with_repository("http://robot:hunter2@127.0.0.1:9");
     let node_without = Machine::new(NODES);
     node_without
@@ -214,7 +214,7 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
     }
 }
 
-/// Replaces the mirror's archive whose path contains `part` by an archive of these programs.
+/// Replaces the archive in the mirror whose path contains `part`. The new archive has `programs`.
 fn put_archive(node: &Machine, part: &str, programs: &[&str]) {
     let paths = node.downloads().paths();
     let is_it = |path: &&String| path.contains(part) && path.contains("arm64");

@@ -1,6 +1,6 @@
 //! A machine of the example cluster, on which a test runs the agent.
 
-// `pub` items are for the other modules of this test binary, and not every item is used.
+// Items are `pub` for the other modules of this test binary, and not every test uses each item.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod apart;
@@ -21,18 +21,17 @@ use kops_agent_tests::example_store::{CONFIG_BASE, releases_before_1_37};
 use kops_agent_tests::program::kops_agent;
 use tempfile::TempDir;
 
-/// The program that is tested.
 pub fn agent() -> PathBuf {
     kops_agent(env!("CARGO_BIN_EXE_kops-agent"))
 }
 
-/// Copies the program with `cp`. If this process wrote the file, a child of another test could hold it open, and the
-/// copy would not start ("Text file busy").
+/// Copies the program with `cp`. If this process wrote the file, a child of another test could inherit the open file,
+/// and the copy would not start ("Text file busy").
 pub fn copy_agent(to: &Path) {
     assert!(Command::new("cp").arg(agent()).arg(to).status().unwrap().success());
 }
 
-/// The cluster, served for one test, and the scratch root of one of its machines.
+/// A server with the example cluster for one test, and the scratch root of one machine of the cluster.
 pub struct Machine {
     pub cluster: ExampleCluster,
     group: &'static str,
@@ -56,8 +55,8 @@ impl Machine {
         }
     }
 
-    /// Renames the cluster to `demo.k8s.local`. With this name, kOps up to 1.36 publishes the cluster's names by
-    /// gossip. The URLs of the store stay.
+    /// Renames the cluster to `demo.k8s.local`, and keeps the URLs of its store. kOps up to 1.36 publishes the names
+    /// of a cluster with such a name by gossip.
     pub fn publish_names_by_gossip(&self) {
         const RENAME: &str = "s/demo\\.example\\.com/demo.k8s.local/g; s#\\(//[^/]*/\\)demo\\.k8s\\.local#\\1demo.example.com#g";
         let store = &self.cluster.store;
@@ -85,7 +84,7 @@ impl Machine {
         self.cluster.downloads.as_ref().unwrap()
     }
 
-    /// The command of the agent on this machine. Callers add arguments.
+    /// A command of the agent for this machine. The caller adds arguments.
     pub fn agent(&self, verb: &str) -> Command {
         self.agent_with_store(verb, CONFIG_BASE)
     }
@@ -100,8 +99,7 @@ impl Machine {
         self.call(verb, CONFIG_BASE)
     }
 
-    /// The command of a verb, with a proxy for TLS servers at which nothing listens. If a mirror fails, the test must
-    /// not ask the publishers.
+    /// A command whose proxy for TLS does not exist. So a test cannot reach the publishers if a mirror fails.
     fn call(&self, verb: &str, config_base: &str) -> Command {
         let mut agent = self.cluster.agent(&agent(), verb, self.group, config_base);
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");
@@ -119,7 +117,7 @@ impl Machine {
         Ended::from_command(self.agent(verb).args(flags))
     }
 
-    /// Every file below the root except the agent's own, by path.
+    /// The paths of all files below the root, except the agent's own files.
     pub fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         collect(&self.root, &self.root, &mut files);
@@ -139,7 +137,7 @@ impl Machine {
     }
 }
 
-/// How a run of the agent ended.
+/// The result of a command: exit code and output.
 #[derive(Debug)]
 pub struct Ended {
     pub code: i32,
@@ -166,7 +164,8 @@ impl Ended {
     }
 }
 
-/// One set of keys for all tests of a binary: making them takes longer than all else.
+/// The keysets of all tests in this binary. They are made only once, because this takes longer than all else in a
+/// test.
 pub fn keysets() -> &'static [Keyset] {
     static KEYSETS: OnceLock<Vec<Keyset>> = OnceLock::new();
     KEYSETS.get_or_init(|| make_keysets().unwrap())

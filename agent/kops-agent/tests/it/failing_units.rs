@@ -13,10 +13,10 @@ use kops_agent_tests::example_store::NODES;
 const STATE: &str = "var/lib/kops-agent/recorded/state.json";
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
 
-/// A machine on which these units never start.
+/// A machine on which `units` never start.
 fn refusing(units: &[&str]) -> Machine {
     let machine = Machine::new(NODES);
-    // Every file contains the empty text, so the unit never starts.
+    // The refusal applies while the file contains the text. Every file contains the empty text.
     let refusal = |unit: &&str| serde_json::json!({"unit": unit, "path": "/etc/hostname", "text": ""});
     let refusals: Vec<_> = units.iter().map(refusal).collect();
     let state = machine.root().join(STATE);
@@ -101,8 +101,8 @@ fn a_runtime_that_does_not_start_leaves_kubelet_enabled_and_started() {
 #[test]
 fn a_masked_kubelet_that_does_not_run_is_a_difference() {
     let machine = refusing(&[]);
-    // With this folder and Debian, the agent's units are not in `etc/systemd/system`. So a mask there is an operator's,
-    // and not drift.
+    // On Debian with this folder, the agent's units are not in `etc/systemd/system`. So a mask in that folder comes
+    // from an operator, and is no drift.
     fs::create_dir_all(machine.root().join("lib/systemd/system")).unwrap();
     fs::create_dir_all(machine.root().join("etc")).unwrap();
     fs::write(machine.root().join("etc/os-release"), "ID=debian\nVERSION_ID=12\n").unwrap();

@@ -14,7 +14,7 @@ use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::kops_controller::{Asked, Mood};
 use time::Duration;
 
-/// A managed group has replaced a machine by one with the same name, and the cluster has not noticed yet.
+/// A managed group has replaced a machine by a machine with the same name. The cluster still has the old Node.
 #[test]
 fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
     let worker = Worker::new();
@@ -43,7 +43,7 @@ fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
     assert!(worker.machine.root().join("var/lib/kubelet/kubeconfig").is_file());
 }
 
-/// With `--store-timeout 0`, one try does not repeat its requests. The run at boot then starts another try.
+/// With `--store-timeout 0`, a try sends each request once. The boot run then starts another try.
 #[test]
 fn a_first_boot_never_ends_well_with_a_409() {
     let worker = Worker::new();
@@ -56,7 +56,7 @@ fn a_first_boot_never_ends_well_with_a_409() {
     assert_eq!(server.asked(), [vec![refused], honest(&CERTIFICATES)].concat());
 }
 
-/// An image may be made of a node's disk. Files of another machine do not make this machine a node.
+/// An image may be a copy of a node's disk. The other machine's files do not make this machine a node.
 #[test]
 fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     let worker = Worker::new();
@@ -70,7 +70,7 @@ fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     worker.run("converge", &server).with(1, &["the files of earlier runs are from another machine"]);
 }
 
-/// An image may be made of the disk of a node of nodeup, which leaves no record.
+/// An image may be a copy of the disk of a node that nodeup made. Such a disk has no record of the agent.
 #[test]
 fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
     let worker = Worker::new();
@@ -86,9 +86,10 @@ fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
         (Kubelet { has_its_key: false, ..own() }, "has no certificate with its key"),
         (Kubelet { life: Duration::days(29), ..own() }, "has expired or is not valid yet"),
         (Kubelet { first_boot: Some(Duration::days(1)), ..own() }, "is older than this instance"),
-        // The certificate is valid from a time before the instance's first boot, but was issued after that boot.
+        // kOps backdates certificates. So this certificate is valid from a time before the first boot, although it
+        // was issued after that boot.
         (Kubelet { first_boot: Some(Duration::minutes(1)), age: Duration::ZERO, ..own() }, ""),
-        // A node that gets certificates later has a certificate that is younger than the instance.
+        // A renewed certificate is younger than the instance.
         (Kubelet { first_boot: Some(year), ..own() }, ""),
         (Kubelet { first_boot: None, age: year, ..own() }, ""),
     ] {
@@ -109,7 +110,7 @@ fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
     worker.run("converge", &server).with(1, &["has no certificate with its key"]);
 }
 
-/// The image's files change nothing about a first boot: the run asks until the name is free, and then makes the node.
+/// Files from the image do not change a first boot: the run asks until the name is free, and then makes the node.
 #[test]
 fn a_machine_with_the_disk_of_another_becomes_a_node_at_its_first_boot() {
     let worker = Worker::new();
@@ -125,7 +126,7 @@ fn a_machine_with_the_disk_of_another_becomes_a_node_at_its_first_boot() {
     assert_eq!(server.problems(), [""; 0]);
 }
 
-/// In a gossip cluster, only protokube makes kops-controller's name known.
+/// In a gossip cluster, kops-controller's name is unknown until protokube runs.
 #[test]
 fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates() {
     const PROTOKUBE: &str = "#!/bin/sh\n";
@@ -154,8 +155,8 @@ fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates()
     let again = worker.run("converge", &server);
     assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
 
-    // The units that ran before the certificates came belong to the agent, like all other files of the node. So a reset
-    // removes them.
+    // The units that the run started before it had certificates belong to the agent, like all files of the node. So a
+    // reset removes them.
     let mut reset = Command::new(example::agent());
     reset.env_clear().args(["reset", "--yes", "--root"]).arg(worker.machine.root());
     Ended::from_command(&mut reset).with(0, &[]);

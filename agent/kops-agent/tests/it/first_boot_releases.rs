@@ -16,7 +16,7 @@ const SYSCTLS: &str = "etc/sysctl.d/99-k8s-general.conf";
 const USER_DATA: &str = "var/lib/cloud/instance/user-data.txt";
 const VARIABLE: &str = "KOPS_AGENT_KOPS_VERSION";
 
-/// A worker of a cluster of this kOps version.
+/// A worker of a cluster with the kOps version `version`.
 fn worker(version: &str) -> Worker {
     let machine = Machine::new(NODES);
     machine.cluster.edit("kops-version.txt", "1.37.0-alpha.1", version).unwrap();
@@ -36,7 +36,7 @@ impl Worker {
         fs::write(file, text).unwrap();
     }
 
-    /// The boot script of this kOps version, with the boot config that pins this configuration.
+    /// The boot script of kOps `version`. Its boot config pins `nodeup_config`.
     fn boot_script(&self, server: &KopsController, version: &str, nodeup_config: &str) -> String {
         let nodeup = format!("https://artifacts.k8s.io/binaries/kops/{version}/linux/amd64/nodeup");
         let boot_config = boot_config(&[server.url()], &self.served.authority.certificate, nodeup_config);
@@ -45,7 +45,8 @@ impl Worker {
         )
     }
 
-    /// Converges the worker to a node. Returns the output of the run, and the text of `status` about the release.
+    /// Converges the worker to a node. Returns the output of the run, and the line of `status` about the kOps
+    /// release.
     fn becomes_a_node(&self, server: &KopsController) -> (Ended, String) {
         let converged = self.run("converge", server);
         converged.with(0, &[]);
@@ -57,7 +58,7 @@ impl Worker {
         (converged, told.unwrap().to_owned())
     }
 
-    /// Whether the node is as kOps up to 1.35 makes it.
+    /// Whether the node has the files of a node by kOps 1.35 or older.
     fn is_of_1_35_or_older(&self) -> bool {
         let has_watches = self.read(SYSCTLS).contains("fs.inotify.max_user_watches");
         let has_flags = self.read("etc/sysconfig/kubelet").contains("--cgroup-driver=");
@@ -102,11 +103,11 @@ fn kops_agents_own_server_tells_the_release_before_user_data_does() {
 
 #[test]
 fn a_release_that_nothing_tells_is_guessed_with_a_warning_until_the_operator_tells_it() {
-    // A proof of identity is valid once, so each run has its own machine.
+    // A proof of identity is valid only once, so each run needs its own machine.
     let machine = || {
         let worker = worker("1.35.2");
         let server = worker.kops_controller();
-        // The user-data belongs to an earlier configuration.
+        // This user-data pins an earlier configuration.
         worker.write(USER_DATA, &worker.boot_script(&server, "1.35.2", "an earlier one"));
         (worker, server)
     };

@@ -18,7 +18,7 @@ use crate::superseded::{pinned, read};
 const FAILED: i32 = 1;
 const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 
-/// A Node of the group `nodes`, as its kubelet registers it.
+/// A Node of the group `nodes`, as kubelet registers a Node.
 fn registered(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node", "spec": {},
@@ -27,14 +27,14 @@ fn registered(name: &str) -> Value {
     })
 }
 
-/// Makes kubelet's kubeconfig name this API server.
+/// Makes kubelet's kubeconfig point to `server`.
 pub(crate) fn point_to(machine: &Machine, server: &ApiServer) {
     let mut kubeconfig: serde_yaml::Value = serde_yaml::from_str(&read(machine, KUBECONFIG)).unwrap();
     kubeconfig["clusters"][0]["cluster"] = serde_yaml::to_value(json!({"server": server.url})).unwrap();
     fs::write(machine.root().join(KUBECONFIG), serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
 }
 
-/// Reports the state of a machine to this API server, with kubelet's certificate.
+/// Reports the machine's state to `server`, with kubelet's certificate.
 fn tell(machine: &Machine, server: &ApiServer) {
     let before = read(machine, KUBECONFIG);
     point_to(machine, server);
@@ -51,7 +51,7 @@ fn fleet(server: &ApiServer, arguments: &[&str]) -> Ended {
     Ended::from_command(agent.stdin(Stdio::null()))
 }
 
-/// The items of a command's JSON.
+/// The JSON output of a `fleet` command.
 fn items(server: &ApiServer, command: &str) -> Value {
     let ended = fleet(server, &[command, "-o", "json"]);
     serde_json::from_str::<Value>(&ended.stdout).unwrap()["items"].clone()
@@ -68,7 +68,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_until_it_follows() {
 
     let files = node.files();
     let next = more_pods(&node, &path);
-    // A plain verify plans nothing, because it may look at another store.
+    // `verify` without `--renew` plans no next change, because its flags may name another store.
     node.run("verify", &[]).with(0, &[]);
     assert_eq!(json_status(&node)["superseded"]["next"], Value::Null);
     node.run("verify", &["--renew"]).with(0, &[]);
@@ -86,7 +86,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_until_it_follows() {
     fleet(&server, &["plan", "--instance-group", "others"])
         .with(FAILED, &["no Node has the instance group \"others\"; the groups of the Nodes are: nodes"]);
 
-    // If the change of the node cannot be planned, its runs still succeed.
+    // If the next change cannot be planned, the node's runs still succeed.
     update(&node, &path, "reboot");
     node.run("verify", &["--renew"]).with(0, &["cannot plan the change"]);
     tell(&node, &server);

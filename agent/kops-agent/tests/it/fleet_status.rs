@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::example::api_server::ApiServer;
 use crate::example::{Ended, agent};
 
-/// A width from which on Rust's formatting panics.
+/// Rust's formatting panics at this width.
 const TOO_WIDE: usize = 65_536;
 
 #[test]

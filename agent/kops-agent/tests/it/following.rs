@@ -20,7 +20,7 @@ const FAILED: i32 = 1;
 const CONFIGURATION: i32 = 3;
 const KUBELET: &str = "var/lib/kubelet/kubelet.conf";
 const SYSCTL: &str = "net.core.somaxconn = 4321";
-/// A server that the boot config of a server names, and that no node of this test asks.
+/// The server in the boot config of a server. No node of this test asks this server.
 const ELSEWHERE: &str = "https://elsewhere:3988/";
 const SYSCTL_FILE: &str = "etc/sysctl.d/99-k8s-general.conf";
 
@@ -32,7 +32,7 @@ pub(crate) fn update(machine: &Machine, path: &str, sysctl: &str) -> String {
     hash(&text)
 }
 
-/// A configuration with this kernel setting, and without the setting of an earlier call.
+/// The configuration with the kernel setting `sysctl`. It replaces the setting of an earlier call.
 fn with_sysctl(nodeup_config: &str, sysctl: &str) -> String {
     let (without, _) = nodeup_config.split_once("SysctlParameters:").unwrap_or((nodeup_config, ""));
     format!("{without}SysctlParameters:\n- {sysctl}\n")
@@ -51,7 +51,7 @@ fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
         let files = node.files();
         let second = update(&node, &path, SYSCTL);
 
-        // A plan shows the change, and the node does not take the new configuration.
+        // `plan --follow` shows the change, but the node keeps its configuration.
         let planned = node.run("plan", &["--follow"]);
         planned.with(0, &[&second]);
         assert!(planned.stdout.contains("somaxconn"), "{planned:#?}");
@@ -72,7 +72,7 @@ fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
         assert_eq!(told["superseded"], serde_json::Value::Null);
         assert!(status(&node, "text").stdout.contains("follows      its group"));
 
-        // A run at the next boot knows only the user-data.
+        // At the next boot, the run has only the user-data.
         for verb in ["converge", "verify", "plan"] {
             let stays = node.run(verb, &[]);
             stays.with(0, &[]);
@@ -83,7 +83,7 @@ fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
         assert_eq!(json_status(&node)["superseded"]["by"], third.as_str());
         node.run("converge", &["--follow"]).with(0, &[&third]);
 
-        // To go back to an earlier configuration, the operator must give its hash.
+        // An operator must give the hash to go back to an earlier configuration.
         assert_eq!(update(&node, &path, SYSCTL), second);
         node.run("converge", &["--follow"]).with(CONFIGURATION, &["has run", &format!("--follow={second}")]);
         assert!(read(&node, SYSCTL_FILE).contains("9999"), "the node keeps what it runs");
@@ -152,12 +152,12 @@ fn a_node_that_rolls_back_what_it_followed_is_where_it_was() {
     assert!(!read(&node, KUBELET).contains("maxPods: 99"));
 }
 
-/// A worker that has converged through a kops-controller at an address, and the next configuration of its group.
+/// A worker that has converged through a kops-controller. Its group has a next configuration.
 struct Following {
     worker: Worker,
     server: Option<KopsController>,
-    /// The listening socket of all servers of this test. While a server restarts, a process that another test starts may still have the
-    /// old server's socket open, so the address could not be bound again.
+    /// The listening socket of all servers of this test. It stays open, because the address might be in use after a
+    /// restart: a child of another test may have inherited the old socket.
     socket: TcpListener,
     url: String,
     /// Whether the user-data pins the first configuration.
@@ -188,8 +188,8 @@ impl Following {
         agent
     }
 
-    /// Runs a command on this node. The server has the next configuration and, if `authorities` is set, a boot config
-    /// that trusts these authorities.
+    /// Runs a command on this node. The server serves the next configuration. If `authorities` is set, the server
+    /// also serves a boot config that trusts `authorities`.
     fn run(&mut self, arguments: &[&str], authorities: Option<&str>) -> Ended {
         let nodeup_config = with_sysctl(&self.worker.served.nodeup_config, SYSCTL);
         let boot = authorities.map(|all| boot_config(&[ELSEWHERE.into()], all, &nodeup_config));
@@ -212,7 +212,7 @@ impl Following {
     fn run_at(&mut self, served: Served, arguments: &[&str]) -> Ended {
         drop(self.server.take());
         let server = KopsController::start_renewing_on(self.socket.try_clone().unwrap(), served).unwrap();
-        // The server answers like this to a Node that is Ready.
+        // The server gives this answer to a Node that is Ready.
         let registered = Mood::Refusing(409, "");
         server.answer_next(&[registered.clone(), registered]);
         let ended = once(self.agent(arguments[0]).args(&arguments[1..]));
@@ -231,7 +231,7 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     let next = Keyset::make("kubernetes-ca", 9).unwrap();
     let both = format!("{ours}{}", next.certificate);
     node.run(&["plan", "--follow"], Some(&both)).with(0, &[]);
-    // The node reports the change that waits for it, and does not take the new configuration.
+    // The node reports its next change, but keeps its configuration.
     node.run(&["verify", "--renew"], Some(&both)).with(0, &[]);
     let planned = json_status(&node.worker.machine)["superseded"]["next"].clone();
     assert!(planned["outcome"]["planned"]["change"].as_u64().unwrap() > 0, "{planned:#}");
@@ -252,7 +252,7 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     assert_ne!(promoted, created, "the next key signs kubelet's certificate");
     assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "{authorities}");
 
-    // The server now accepts only certificates of the next key.
+    // From now on, the server accepts only certificates of the new key.
     for is_done in [false, true] {
         let ended = node.run_promoted(&["converge", "--follow"], &next, &next.certificate);
         ended.with(0, &[]);
@@ -263,7 +263,7 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     }
 }
 
-/// `kops toolbox enroll` writes such user-data.
+/// `kops toolbox enroll` writes user-data that pins no configuration.
 #[test]
 fn a_worker_whose_user_data_pins_nothing_carries_out_orders() {
     let mut node = Following::new(false);

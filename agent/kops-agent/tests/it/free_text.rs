@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::example::{Ended, Machine, agent, keysets};
 use crate::support_bundle::open;
 
-/// Number of places for free text or a secret.
+/// Number of fields that may contain free text or a secret.
 const PLACES: usize = 12;
 const TYPED: [&str; 3] = [
     "--authorization-rbac-super-user=typed-super-user",
@@ -20,12 +20,12 @@ const TYPED: [&str; 3] = [
     "--kubeconfig=/var/lib/kube-controller-manager/kubeconfig",
 ];
 
-/// The marks of one round, one per place. Neither the marks nor the names of their fields look like secrets.
+/// The marks of one round, one mark for each field. Neither a mark nor the name of its field looks like a secret.
 fn marks(round: usize) -> [String; PLACES] {
     std::array::from_fn(|place| format!("plain-words-{round}-{place}-here"))
 }
 
-/// Writes the marks of this round into the store's files, one in each place.
+/// Writes the marks of a round into the store's files, one mark in each field.
 fn specify(machine: &Machine, round: usize) {
     let m = marks(round);
     let edited = |path: &str, edits: &[(&str, String)]| {
@@ -96,7 +96,7 @@ fn unspecify(machine: &Machine) {
     fs::remove_file(machine.cluster.store.cluster_folder().join("secrets/dockerconfig")).unwrap();
 }
 
-/// Asserts that the text contains no mark of any round, plain or in base64.
+/// Asserts that `text` contains no mark of any round, plain or in base64.
 #[track_caller]
 fn without_marks(what: &str, text: &str) {
     for mark in (1..=2).flat_map(marks) {
@@ -145,7 +145,7 @@ fn free_text_is_in_no_output_and_typed_fields_are() {
     for (verb, codes) in [("plan", [0]), ("verify", [4])] {
         for flags in [&["-v", "8"][..], &["-o", "json"]] {
             let told = said(&machine.run(verb, flags), &format!("{verb} {flags:?}"), &codes);
-            // The output shows a diff of the etcd manifest with masked values, and names each file of the user.
+            // The output shows a masked diff of the etcd manifest, and the names of the user's files.
             for part in [
                 "etcd-main-control-plane-eu-west-1a.manifest",
                 "- name: A_NAME",

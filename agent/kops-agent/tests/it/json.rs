@@ -13,9 +13,11 @@ use crate::example::api_server::{ADDON, ApiServer};
 use crate::example::{self, Ended, Machine};
 use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
 
-/// The verb, path and type of each field that the commands of [`Scene`] print. docs/support-policy.md promises them.
+/// The verb, path and type of each field in the JSON of the commands in [`Scene`]. docs/support-policy.md promises
+/// these fields.
 const FIELDS: &str = include_str!("json/fields.txt");
-/// Fields with names that are kOps', or that differ between the machines of developers.
+/// Objects whose fields kOps names, or whose fields depend on the developer's machine. Their inner fields are not
+/// listed.
 const WITHOUT_INNER_FIELDS: [&str; 3] = ["config dump: boot", "config dump: config", "facts: interfaces"];
 
 #[test]
@@ -40,7 +42,7 @@ fn json_of_every_verb_says_its_version_and_keeps_its_fields() {
     let kept: BTreeSet<String> = FIELDS.lines().map(str::to_owned).collect();
     let lost: Vec<&String> = kept.difference(&fields).collect();
     assert!(lost.is_empty(), "fields are missing, or have another type: {lost:#?}");
-    // The facts of the developer's machine may have more fields.
+    // The facts of a developer's machine may have more fields than the list.
     let new: Vec<&String> = fields.difference(&kept).filter(|field| !field.starts_with("facts: ")).collect();
     assert!(new.is_empty(), "add these fields to tests/it/json/fields.txt: {new:#?}");
 }
@@ -82,7 +84,7 @@ fn each_line_of_a_watch_says_its_version() {
     assert_eq!((&row["schemaVersion"], &row["name"]), (&json!(1), &json!("node-1")), "{row:#}");
 }
 
-/// `facts` prints a file that `--facts` takes.
+/// `--facts` accepts the output of `facts`.
 #[test]
 fn facts_are_read_back_with_their_version() {
     let machine = Machine::new(NODES);
@@ -94,7 +96,7 @@ fn facts_are_read_back_with_their_version() {
     assert_eq!(machine.state(&[]), before);
 }
 
-/// The verbs below `path` that have the flag --output.
+/// The verbs below `path` that have the flag `--output`.
 fn verbs_with_output(path: &[String]) -> Vec<String> {
     let help = Ended::from_command(Command::new(example::agent()).env_clear().args(path).arg("--help"));
     help.with(0, &[]);
@@ -104,7 +106,7 @@ fn verbs_with_output(path: &[String]) -> Vec<String> {
     }
     let commands = help.stdout.lines().skip_while(|line| *line != "Commands:").skip(1);
     for line in commands.take_while(|line| !line.is_empty()) {
-        // The names are in the first column, and long descriptions continue in further lines.
+        // The names of verbs are in the first column. Further lines continue a long description.
         let name = line.strip_prefix("  ").and_then(|line| line.split(' ').next()).unwrap_or_default();
         if !name.is_empty() && name != "help" {
             verbs.extend(verbs_with_output(&[path, &[name.to_owned()]].concat()));
@@ -113,7 +115,7 @@ fn verbs_with_output(path: &[String]) -> Vec<String> {
     verbs
 }
 
-/// A converged node, a machine that no run has changed, and an API server with one Node and one old add-on.
+/// A converged node, a machine without any run, and an API server with one Node and one add-on that no channel lists.
 struct Scene {
     node: Machine,
     blank: Machine,
@@ -132,7 +134,7 @@ impl Scene {
         Scene { node, blank: Machine::new(NODES), api_server: ApiServer::start() }
     }
 
-    /// The ways to call a verb. A new verb with --output needs its line here.
+    /// The tested calls of a verb. A new verb with `--output` needs an entry here.
     fn commands(&self, verb: &str) -> Vec<Command> {
         let Scene { node, blank, .. } = self;
         let on_root = |more: &[&str]| {

@@ -15,25 +15,25 @@ use serde_json::Value;
 
 use crate::example::{Ended, Machine, agent};
 
-/// The releases of the upgrade, and of the downgrade after it.
+/// The kOps releases of an upgrade and of the following downgrade.
 const WAY: [&str; 7] = ["1.34.3", "1.35.2", "1.36.2", "1.37.0", "1.36.2", "1.35.2", "1.34.3"];
-/// The releases of the upgrade of a gossip cluster, and of the downgrade after it.
+/// The kOps releases of an upgrade and of the following downgrade of a gossip cluster.
 const WAY_OF_GOSSIP: [&str; 5] = ["1.34.3", "1.35.2", "1.36.2", "1.35.2", "1.34.3"];
-/// Files that a control plane has only while protokube applies add-ons: up to kOps 1.35.
+/// Files that a control plane has only if protokube applies add-ons, that is up to kOps 1.35.
 const OF_PROTOKUBE: [&str; 4] = [
     "etc/systemd/system/protokube.service",
     "etc/sysconfig/protokube",
     "opt/kops/bin/channels",
     "opt/kops/bin/protokube",
 ];
-/// The pod that applies add-ons from kOps 1.36 on.
+/// The pod that applies add-ons since kOps 1.36.
 const OF_CHANNELS: &str = "etc/kubernetes/manifests/kops-channels.manifest";
-/// The service that applies add-ons instead of protokube and the pod.
+/// The service of the agent that applies add-ons in place of protokube and the pod.
 const OF_SERVICE: &str = "etc/systemd/system/kops-agent-addons.service";
 /// The files of the store that differ between releases.
 const OF_RELEASE: [&str; 2] = ["cluster-completed.spec", "manifests/channels/kops-channels.yaml"];
 
-/// A machine of a group whose cluster is upgraded.
+/// A machine in a cluster that is upgraded.
 struct Upgraded {
     machine: Machine,
     group: &'static str,
@@ -70,7 +70,7 @@ impl Upgraded {
         Upgraded { machine, group, boot, of_newest: of_newest.into(), environment: vec![] }
     }
 
-    /// Makes the agent's own service apply the add-ons of this machine.
+    /// Makes the agent's own service apply add-ons on this machine.
     fn with_service(self) -> Upgraded {
         Upgraded { environment: vec![("KOPS_AGENT_ADDONS", "true")], ..self }
     }
@@ -79,7 +79,7 @@ impl Upgraded {
         Ended::from_command(self.machine.agent(verb).envs(self.environment.iter().copied()))
     }
 
-    /// Changes the store as `kops update cluster --yes` of this version does. Returns the hash of the group's
+    /// Changes the store as `kops update cluster --yes` of kOps `version` does. Returns the hash of the group's
     /// configuration.
     fn update_cluster(&self, version: &str) -> String {
         for (file, text) in &self.of_newest {
@@ -95,7 +95,7 @@ impl Upgraded {
         self.machine.cluster.store.write_nodeup_config(self.group, &derived.stdout).unwrap()
     }
 
-    /// Gives the machine the user-data that pins this configuration.
+    /// Gives the machine user-data that pins the configuration `hash`.
     fn pin(&self, hash: &str) {
         let boot = format!("{}NodeupConfigHash: {hash}\n", self.boot);
         fs::write(self.machine.cluster.store.kube_env(self.group), boot).unwrap();
@@ -109,8 +109,7 @@ impl Upgraded {
         serde_json::from_str(&ended.stdout).unwrap()
     }
 
-    /// Every file with its content. Each run issues new certificates, so files with certificates or keys are treated as
-    /// empty.
+    /// Every file with its content. Certificates and keys are treated as empty, because each run issues new ones.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let content = |path: &String| fs::read(self.machine.root().join(path)).unwrap_or_default();
         let files = self.machine.files().into_iter().map(|path| (path.clone(), content(&path)));
@@ -124,21 +123,21 @@ impl Upgraded {
             .unwrap_or_default()
     }
 
-    /// Converges to the wanted state. Returns the requests of this run to systemd and others.
+    /// Converges. Returns the requests of this run, for example to systemd.
     fn converge(&self) -> String {
         let before = self.requests();
         self.run("converge").with(0, &[]);
         self.requests().strip_prefix(&before).unwrap().to_owned()
     }
 
-    /// Goes through these releases. `at` checks the node of each release, and the requests of its run.
+    /// Converges at each release in `way`. `at` checks the node and the requests of the run.
     fn goes(&self, way: &[&'static str], at: impl Fn(&str, &BTreeMap<String, Vec<u8>>, &str)) {
         let mut last: Option<(&str, String)> = None;
         let mut seen: BTreeMap<&str, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
         for version in way.iter().copied() {
             let hash = self.update_cluster(version);
-            // For most workers, kOps 1.35 and 1.36 write the same configuration. Then the hash stays the same, and the
-            // node is not superseded.
+            // For most workers, kOps 1.35 and 1.36 write the same configuration. Then the hash does not change, and
+            // the node is not superseded.
             if let Some((before, _)) = last.filter(|(_, hash_before)| *hash_before != hash) {
                 let files = self.files();
                 self.run("converge").with(0, &["rolling-update"]);
@@ -202,8 +201,8 @@ fn a_worker_goes_through_all_releases_and_back() {
     });
 }
 
-/// The programs that apply add-ons are removed with their release, even if nodeup installed them. Otherwise the old
-/// and the new program would both apply add-ons. Other files of nodeup stay.
+/// A program that applies add-ons is removed with its kOps release, even if nodeup installed it. Otherwise two
+/// programs would apply add-ons. Other files of nodeup stay.
 #[test]
 fn protokube_and_its_successor_leave_a_control_plane_that_nodeup_made() {
     const NODEUPS: &str = "etc/logrotate.d/etcd-leases";
@@ -211,7 +210,7 @@ fn protokube_and_its_successor_leave_a_control_plane_that_nodeup_made() {
         let control_plane = Upgraded::new(CONTROL_PLANE);
         control_plane.pin(&control_plane.update_cluster(before));
         control_plane.converge();
-        // Without a record, the machine looks as nodeup leaves it.
+        // Without the agent's record, the machine is like a machine that nodeup made.
         fs::remove_dir_all(control_plane.machine.root().join("var/lib/kops-agent")).unwrap();
         control_plane.converge();
         let old = control_plane.files();
@@ -224,7 +223,7 @@ fn protokube_and_its_successor_leave_a_control_plane_that_nodeup_made() {
         }
         let stops = asked.lines().any(|line| line == "systemd: stop protokube.service");
         assert_eq!(stops, after == "1.36.2", "{asked}");
-        // Only kOps 1.35 has this file.
+        // Only the configuration of kOps 1.35 has this file, but the file also stays after the upgrade.
         assert!(files.contains_key(NODEUPS), "{before} to {after}");
         let again = control_plane.machine.run("converge", &[]);
         assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
@@ -277,7 +276,8 @@ fn protokube_stays_on_a_worker_of_a_gossip_cluster() {
     });
 }
 
-/// In `/etc/hosts`, protokube gives each name that dns-controller publishes the addresses of all control planes.
+/// protokube writes the names that dns-controller publishes into `/etc/hosts`. Each name has the addresses of all
+/// control planes.
 #[test]
 fn addresses_that_protokube_has_from_gossip_stay() {
     for version in ["1.34.3", "1.36.2"] {
@@ -309,7 +309,7 @@ fn the_service_applies_add_ons_through_all_releases() {
     });
 }
 
-/// With the add-ons service, protokube only runs gossip: etcd-manager manages the volumes of etcd.
+/// If the agent's service applies add-ons, protokube still runs gossip, and etcd-manager manages the volumes of etcd.
 #[test]
 fn where_the_service_applies_add_ons_protokube_keeps_gossip_through_all_releases() {
     let control_plane = Upgraded::of_gossip_cluster(CONTROL_PLANE).with_service();

@@ -18,7 +18,8 @@ fn file(folder: &Path, name: &str, text: &Value) -> PathBuf {
     path
 }
 
-/// Two files: the first has a context whose cluster and user are in the second. The user logs in by a program.
+/// Two kubeconfig files. The first has a context, and the second has the cluster and the user of this context. The
+/// user logs in by a program.
 fn two_files(folder: &Path, server: &str) -> String {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "of-the-program"},

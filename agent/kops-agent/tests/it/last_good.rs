@@ -37,7 +37,7 @@ fn converged(group: &'static str) -> Machine {
     machine
 }
 
-/// Runs a verb while nothing listens at the store's address.
+/// Runs a verb while no program listens at the store's address.
 fn gone(machine: &Machine, verb: &str, flags: &[&str]) -> Ended {
     let mut agent = machine.agent(verb);
     Ended::from_command(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-timeout=0").args(flags))
@@ -61,7 +61,7 @@ fn status(machine: &Machine) -> Ended {
     Ended::from_command(agent.arg(machine.root()))
 }
 
-/// Changes the recorded state of the scratch root, with the behaviour of its units.
+/// Changes the recorded state of the scratch root, for example how its units behave.
 pub(crate) fn set(machine: &Machine, change: impl FnOnce(&mut Value)) {
     let path = "var/lib/kops-agent/recorded/state.json";
     let mut state: Value = serde_json::from_str(&read(machine, path)).unwrap();
@@ -75,7 +75,7 @@ pub(crate) fn refuse(machine: &Machine, text: &str) {
     set(machine, |state| state["refusals"] = refusal);
 }
 
-/// A node whose newer configuration was tried and rolled back.
+/// A node that has tried a new configuration and rolled it back.
 fn rolled_back() -> Machine {
     let node = converged(NODES);
     refuse(&node, "maxPods: 99");
@@ -112,7 +112,8 @@ fn after_a_rollback_the_last_good_state_is_compared_with_and_mended() {
     }
     assert!(!status.stdout.contains("last run     FAILED"), "it is told twice: {status:#?}");
 
-    // With `--retry-failed` the run compares with the refused state again. Another change is applied as usual.
+    // With `--retry-failed`, the run compares with the configuration that failed. A different configuration is
+    // applied as usual.
     let again = node.run("verify", &["--retry-failed"]);
     again.with(DIFFERENT, &[]);
     assert!(again.stdout.contains("maxPods: 99"), "{again:#?}");
@@ -167,7 +168,7 @@ fn an_authority_that_is_unfit_in_the_store_keeps_nothing_from_being_mended() {
 fn an_item_that_was_deleted_from_its_keyset_leaves_its_own_file_only() {
     let machine = converged(CONTROL_PLANE);
     let (files, containerd) = (machine.files(), read(&machine, CONTAINERD));
-    // The instance group is invalid, so the wanted state cannot be decided. The keysets can still be read.
+    // The instance group is invalid, so the wanted configuration is unknown. The keysets are still readable.
     fs::write(in_store(&machine, "instancegroup/control-plane-eu-west-1a"), "spec: [").unwrap();
     for name in ["apiserver-aggregator-ca", "service-account"] {
         let keyset = in_store(&machine, &format!("pki/private/{name}/keyset.yaml"));
@@ -198,7 +199,7 @@ fn an_item_that_was_deleted_from_its_keyset_leaves_its_own_file_only() {
 fn a_rollback_of_the_last_good_state_keeps_the_refusal_of_the_newer_one() {
     use std::os::unix::fs::PermissionsExt as _;
     let node = rolled_back();
-    // kubelet can no longer start, and the mode of a folder needs a repair, too.
+    // kubelet can no longer start. In addition, the mode of a folder needs a repair.
     refuse(&node, "");
     let directory = node.root().join("etc/kubernetes/manifests");
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
@@ -209,7 +210,7 @@ fn a_rollback_of_the_last_good_state_keeps_the_refusal_of_the_newer_one() {
     assert!(!read(&node, KUBELET).contains("maxPods: 99"), "what was refused was tried again");
 }
 
-/// A node with an unfinished change: it needed kubelet to start, and kubelet did not start.
+/// A node with an unfinished change. The change restarts kubelet, and kubelet failed to start.
 fn begun(change: impl FnOnce(&Machine)) -> Machine {
     let node = converged(NODES);
     refuse(&node, "");
@@ -242,7 +243,7 @@ fn a_change_that_was_begun_is_carried_on_while_the_store_is_gone() {
     assert!(read(&node, DOCKER).contains("auths") && kubelet_runs(&node), "{ended:#?}");
     let status = status(&node);
     assert!(!status.stdout.contains("unfinished"), "{status:#?}");
-    // The change is now the last applied state.
+    // The completed change is the last applied configuration now.
     write(&node, CONTAINERD, "");
     gone(&node, "verify", &["--repair"]).with(FAILED, &["cannot be reached"]);
     assert!(read(&node, KUBELET).contains("maxPods: 99") && !read(&node, CONTAINERD).is_empty());
@@ -254,7 +255,8 @@ fn a_change_that_was_begun_is_carried_on_while_the_store_is_gone() {
 #[test]
 fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
     let node = begun(add_docker_config);
-    // Simulates a run that was killed before it wrote the file that needs a secret of the store.
+    // The file needs a secret of the store. Without the file, the machine looks as if the run was killed before the
+    // write.
     fs::remove_file(node.root().join(DOCKER)).unwrap();
     for verb in [&["converge"] as &[&str], &["verify", "--repair"]] {
         let ended = gone(&node, verb[0], &verb[1..]);
@@ -276,7 +278,7 @@ fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
 fn a_run_that_was_killed_before_it_kept_what_it_applied_is_not_turned_back() {
     let node = converged(NODES);
     let older = read(&node, APPLIED);
-    // The NodeupConfigHash does not change, because it does not cover secrets.
+    // The NodeupConfigHash does not cover secrets, so it stays the same.
     add_docker_config(&node);
     node.run("converge", &[]).with(0, &[]);
     let newer = read(&node, APPLIED);
@@ -322,8 +324,8 @@ fn hash(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
-/// A node that is pinned to the configuration of its group and has converged. Also returns the file and the text of the
-/// configuration.
+/// A node whose user-data pins the configuration of its group, and that has converged. Also returns the path and the
+/// text of the configuration's file.
 fn pinned() -> (Machine, PathBuf, String) {
     let node = Machine::new(NODES);
     let mut derive = Command::new(example::agent());

@@ -19,7 +19,7 @@ const STORE: &str = "store.test";
 const MIRROR: &str = "mirror.test";
 const BUNDLE: &str = "bundle.pem";
 
-/// A worker whose store and mirror have names, and its mirror, which uses TLS.
+/// A worker whose store and mirror have host names. Also returns the mirror, which uses TLS.
 fn machine() -> (Machine, Downloads) {
     let (machine, identity) = (Machine::new(NODES), Identity::named(&[MIRROR]).unwrap());
     let mirror = Downloads::start_tls(stand_ins(), &identity).unwrap();
@@ -31,7 +31,8 @@ fn machine() -> (Machine, Downloads) {
     (machine, mirror)
 }
 
-/// Converges the worker with a name server that fails for the first `store` and `mirror` questions for their names.
+/// Converges the worker. The name server fails for the first `store` questions about the store's name, and the first
+/// `mirror` questions about the mirror's name.
 fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) -> Ended {
     let names = NameServer::start(fault, &[(STORE, store), (MIRROR, mirror)]).unwrap();
     let mut agent = machine.agent("converge");
@@ -42,8 +43,8 @@ fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) ->
     ended
 }
 
-/// Asserts that a run recovers from `fault`. `reason` is the agent's message. `questions` is more than the number of
-/// questions that the resolver asks before it gives up.
+/// Asserts that a run recovers from `fault` with the message `reason`. `questions` is larger than the number of
+/// questions after which the resolver gives up.
 fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
         let (machine, _mirror) = machine();
@@ -52,11 +53,11 @@ fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
             "s3://clusters.example.com/demo.example.com/cluster-completed.spec: {}; trying again",
             unresolved(STORE)
         );
-        // The cluster and the group are requested concurrently, and so are all hashes.
+        // The requests for the cluster and the group run at the same time, and so do the requests for hashes.
         let ended = converge(&machine, fault, 2 * questions, 5 * questions);
         ended.with(0, &[&of_store, "the SHA-256 of ", &unresolved(MIRROR)]);
 
-        // The hashes are known by now. The mirror is asked only for the size and for the download itself.
+        // The agent now knows the hashes. So it asks the mirror only for the size and for the file.
         fs::remove_file(machine.root().join("usr/sbin/runc")).unwrap();
         fs::remove_dir_all(machine.root().join("var/cache/nodeup")).unwrap();
         let ended = converge(&machine, fault, 2 * questions, 2 * questions);

@@ -17,7 +17,7 @@ const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.config";
 const ANY_CERTIFICATE: &str = "KOPS_OS_TLS_INSECURE_SKIP_VERIFY";
 const WARNING: &str = "Openstack.insecureSkipVerify: is true, so OpenStack's certificates are not verified";
 
-/// A control plane of the example cluster on OpenStack, with these settings of `cloudConfig.openstack`.
+/// A control plane of the example cluster on OpenStack. `settings` are the fields of `cloudConfig.openstack`.
 fn control_plane(settings: &str) -> Machine {
     let machine = Machine::new(CONTROL_PLANE);
     let spec = |old, new: &str| machine.cluster.edit("cluster-completed.spec", old, new).unwrap();
@@ -108,8 +108,8 @@ fn certificates_that_are_not_verified_are_warned_of() {
     }
 }
 
-/// The server stands in for Keystone. Its certificate is from no known authority. It refuses every login, and records the requests of
-/// clients that accept the certificate.
+/// The server stands in for Keystone. No known authority signed its certificate. It rejects every login. It records
+/// the requests, so a recorded request shows that the client accepted the certificate.
 #[test]
 fn a_store_on_openstack_is_asked_without_proof_only_where_that_is_meant() {
     let server = Downloads::start_tls(BTreeMap::new(), &Identity::named(&["127.0.0.1"]).unwrap()).unwrap();

@@ -26,7 +26,7 @@ use repository::Repository;
 pub use repository::checkout;
 use serde::Deserialize as _;
 
-/// Fails with all mistakes together, each with its page.
+/// Fails with a list of all mistakes.
 #[track_caller]
 fn expect_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
@@ -71,7 +71,7 @@ fn every_command_that_can_be_is_run_on_the_example_node() {
         let of_page = calls(&page).into_iter().filter(Call::runs_on_a_node);
         all.extend(of_page.map(|call| (page.name.clone(), call)));
     }
-    // A reset comes last, because it leaves nothing for the other commands.
+    // The reset is last, because other commands cannot run after it.
     all.sort_by_key(|(_, call)| call.verb() == "reset");
     let mut run = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -324,7 +324,7 @@ fn the_picture_is_what_the_program_prints() {
     assert!(kept == drawn, "packaging/terminal-picture draws {} anew; now it is\n{drawn}", picture.display());
 }
 
-/// The checks find wrong calls. Without this test, the tests above would also pass if they found no commands.
+/// The checks find wrong calls. Without this test, the other tests would also pass if they found no calls.
 #[test]
 fn mistakes_are_found() {
     let page = |text: &str| Page::parse("docs/x.md", text);

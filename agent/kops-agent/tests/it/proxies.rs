@@ -24,7 +24,7 @@ use kops_agent_tests::test_server::text;
 const STORE: &str = "store.test";
 const MIRROR: &str = "mirror.test";
 
-/// A worker whose mirror has a name, because no proxy is used for loopback addresses.
+/// A worker whose mirror has a host name, because loopback addresses are never requested through a proxy.
 fn node_with_named_mirror() -> Machine {
     let node = Machine::new(NODES);
     let mirror = node.downloads().url();
@@ -43,7 +43,7 @@ fn a_proxy_is_used_for_downloads() {
     assert_eq!(proxy.asked().len(), node.downloads().requests().len(), "some went another way");
 }
 
-/// The agent reads `NO_PROXY` like Go, and therefore like nodeup.
+/// Like nodeup, the agent reads `NO_PROXY` as Go does.
 #[test]
 fn no_proxy_says_the_same_of_the_store_and_of_downloads() {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {

@@ -18,7 +18,7 @@ use crate::example::{self, Machine};
 use crate::fleet_plan::point_to;
 use crate::superseded::{pinned, read};
 
-/// The ID of a scratch root's first boot.
+/// The boot ID of a scratch root before its first reboot.
 const BOOT_ID: &str = "recorded";
 const NEVER: &str = "9999-01-01T00:00:00Z";
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
@@ -33,7 +33,7 @@ fn order(rollout: &str, until: &str) -> String {
     .to_string()
 }
 
-/// A server with this machine's Node, which is Ready in its first boot and has an order.
+/// A server with the Node of this machine. The Node is Ready in its first boot, and has an order.
 fn server(order: &str) -> ApiServer {
     ApiServer::with_nodes(vec![json!({
         "apiVersion": "v1", "kind": "Node", "spec": {},
@@ -42,7 +42,7 @@ fn server(order: &str) -> ApiServer {
     })])
 }
 
-/// A process that ends with the test.
+/// A process that is killed when the test ends.
 struct Following(Child);
 
 impl Drop for Following {
@@ -71,14 +71,14 @@ fn reboots(machine: &Machine) -> usize {
     read(machine, REQUESTS).matches("systemd: reboot").count()
 }
 
-/// Whether the machine has left its first boot. The request to reboot is recorded earlier.
+/// Whether the machine has rebooted. The request to reboot is recorded before that.
 fn is_in_another_boot(machine: &Machine) -> bool {
     let state: Value = serde_json::from_str(&read(machine, STATE)).unwrap();
     state["reboots"].as_u64().is_some_and(|reboots| reboots > 0)
 }
 
-/// Sends a request about this machine's Node to the server, and returns the Node. A `PATCH` changes the Node's
-/// annotations.
+/// Sends a request about the machine's Node to the server, and returns the Node. `PATCH` sets annotations of the
+/// Node.
 fn ask(server: &ApiServer, method: &str, annotations: &Value) -> Value {
     let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     let body = json!({"metadata": {"annotations": annotations}}).to_string();
@@ -94,7 +94,7 @@ fn annotations(server: &ApiServer) -> Value {
     ask(server, "GET", &json!({}))["metadata"]["annotations"].clone()
 }
 
-/// The outcome that the node has written into its Node; null if there is none.
+/// The outcome that the node has written into its Node. Null if there is none.
 fn outcome(server: &ApiServer) -> Value {
     let annotations = annotations(server);
     let outcome = annotations["kops-agent/followed"].as_str();

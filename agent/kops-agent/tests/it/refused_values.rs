@@ -13,7 +13,7 @@ use crate::example::{Ended, Machine};
 
 const CONFIGURATION: i32 = 3;
 
-/// Asserts that all commands find `problem`: as an error if `exit` is not 0, else as a warning.
+/// Asserts that all commands report `problem`. If `exit` is 0, it must be a warning, otherwise an error.
 #[track_caller]
 fn assert_found(machine: &Machine, group: &'static str, exit: i32, problem: &str) {
     let kind = if exit == 0 { "warning" } else { "error" };
@@ -33,7 +33,7 @@ fn assert_nothing_found(machine: &Machine, group: &'static str) {
     machine.run("plan", &[]).with(0, &[]);
 }
 
-/// A machine of the group that downloads other releases than the example's.
+/// A machine of `group` that downloads the releases in `wanted`.
 fn with_releases(group: &'static str, wanted: &Releases) -> Machine {
     let machine = Machine::new(group);
     for (path, content) in wanted.stand_ins().unwrap() {
@@ -42,7 +42,7 @@ fn with_releases(group: &'static str, wanted: &Releases) -> Machine {
     machine
 }
 
-/// A worker of this Kubernetes version, in a store that a kOps for older versions wrote.
+/// A worker of the Kubernetes version `version`. The kOps that wrote its store does not know this version.
 fn of_kubernetes(version: &str, cni_plugins: &str) -> Machine {
     let (kubernetes, cni_plugins) = (version.to_owned(), cni_plugins.to_owned());
     let machine = with_releases(NODES, &Releases { kubernetes, cni_plugins, ..releases() });
@@ -116,7 +116,7 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
             machine
         };
         let set = |path: &str, value: &str| containerd(&format!("configAdditions: {{'{path}': {value}}}"));
-        // This checks a machine. Without a machine, the check also considers distributions that bring their own
+        // This checks a machine. A check without a machine also considers distributions that bring their own
         // containerd.
         let checked = Ended::from_command(&mut set(read, value).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains("\n0 errors, 0 warnings\n"), "{checked:#?}");
@@ -137,7 +137,7 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
     }
 }
 
-/// kOps and its nodeup accept these taints, so `render` still describes the node.
+/// kOps and nodeup accept these taints, so `render` still prints the node.
 #[test]
 fn a_taint_with_which_no_machine_becomes_a_node_is_refused() {
     for (taint, effect) in [("dedicated=gpu:Noschedule", "Noschedule"), ("dedicated", ""), ("a=b:c", "c")] {
@@ -235,7 +235,7 @@ fn a_file_that_nothing_brings_is_told_for_each_component() {
     assert_found(&machine, CONTROL_PLANE, CONFIGURATION, problem);
 }
 
-/// kOps and its nodeup accept these values, so `render` still describes the node.
+/// kOps and nodeup accept these values, so `render` still prints the node.
 #[test]
 fn values_with_which_a_component_does_not_start_are_refused() {
     let with = |component: &str, setting: &str| {

@@ -76,7 +76,7 @@ fn a_node_that_is_ready_renews_what_is_due_with_the_certificate_that_it_has() {
             assert!(!said.contains("PRIVATE KEY"), "{said}");
         }
 
-        // Certificates that are not due are not renewed, and the node still gets its configuration.
+        // No certificate is due. So none is renewed, and the node still gets its configuration.
         server.answer_next(std::slice::from_ref(&registered));
         let again = worker.run("converge", &server);
         again.with(0, &[]);
@@ -103,7 +103,7 @@ fn flags_of_timer() -> Vec<String> {
     flags
 }
 
-/// Every file of a worker with its content, and the agent's own record and state.
+/// Every file of a worker with its content. This includes the agent's record and its last applied state.
 fn contents(worker: &Worker) -> BTreeMap<String, Vec<u8>> {
     let files = worker.machine.files().into_iter();
     let own = ["record.json", "applied.json"].map(|name| format!("var/lib/kops-agent/{name}"));
@@ -116,7 +116,7 @@ fn contents(worker: &Worker) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Makes a node whose certificates are due, with one file changed and one file removed.
+/// Makes a node whose certificates are due for renewal. One of its files is changed, and one is removed.
 fn due_and_changed(server: &KopsController, worker: &Worker) {
     server.answer_next(&[Mood::Honest, Mood::ShortLived]);
     worker.run("converge", server).with(0, &[]);
@@ -211,7 +211,7 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
         contents
     };
     assert_eq!(but_the_record(contents(&worker)), but_the_record(before));
-    // The output of a timer is only in the journal, so `status` must show the failure.
+    // The output of the timer's run is only in the journal. So `status` must show the failure, too.
     let status = || {
         let mut status = Command::new(example::agent());
         Ended::from_command(status.env_clear().args(["status", "--root"]).arg(worker.machine.root())).stdout
@@ -223,7 +223,7 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
     assert!(!status().contains("renewing this node's certificates"), "{}", status());
 }
 
-/// A takeover: one control plane after another changes from kOps' kops-controller to ours.
+/// During a takeover, one control plane after another replaces kOps' kops-controller by kops-agent.
 #[test]
 fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
     let renews = || {
@@ -255,7 +255,7 @@ fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
         is_upstreams_asked_first
     };
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
-        // Addresses are asked in random order. The upstream server must be asked first at least once.
+        // The order of the addresses is random. In some run, upstream's server must be asked first.
         assert!((0..20).any(|_| renews()), "upstream's server was never asked first");
     });
 }

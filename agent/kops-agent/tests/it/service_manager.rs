@@ -9,12 +9,12 @@ use crate::example::listener::Listener;
 use crate::example::{Ended, Machine};
 use kops_agent_tests::example_store::NODES;
 
-/// A run that is killed if its test fails.
+/// A run that is killed when the test ends.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // If the test has passed, the run has ended.
+        // After a passed test, the process has already ended, so both calls may fail.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -41,7 +41,7 @@ fn a_node_that_has_converged_is_ready_and_not_before() {
     assert!(reading < ready && told[ready..] == ["READY=1", "STATUS=converged"], "{told:#?}");
     position(&told, "EXTEND_TIMEOUT_USEC=3000000");
     position(&told, "WATCHDOG=1");
-    // Of many quick steps only the last one is sent. A whole stage takes longer, so its message always arrives.
+    // If many steps are quick, only the last message is sent. A stage takes longer, so its message is always sent.
     position(&told, "STATUS=downloading ");
 }
 
@@ -65,7 +65,7 @@ fn a_run_that_is_asked_to_stop_says_so() {
     let machine = Machine::new(NODES);
     let listener = Listener::new();
     let mut agent = machine.agent("converge");
-    // No store answers, so the run retries.
+    // No program listens at the store's address, so the run retries.
     agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout=0", "--retries=-1"]);
     listener.listen_to(&mut agent).stdout(Stdio::null()).stderr(Stdio::null());
     let mut agent = Running(agent.spawn().unwrap());

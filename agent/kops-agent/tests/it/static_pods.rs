@@ -10,12 +10,12 @@ use kops_agent_tests::example_store::CONTROL_PLANE;
 use serde_json::{Value, json};
 
 const MANIFEST: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
-/// The tokens before and after the rotation. Redaction cannot recognize them by their form, nor by quotes or a name
-/// beside them.
+/// The tokens before and after the rotation. Neither their form nor their context (quotes, a name) marks them as
+/// secret.
 const BEFORE: &str = "before rotation: of-the-cloud";
 const AFTER: &str = "after-rotation-of-the-cloud";
 
-/// Sets `HCLOUD_TOKEN` to this token in the kops-channels manifest in the store.
+/// Sets `HCLOUD_TOKEN` to `token` in the kops-channels manifest in the store.
 fn rotate(machine: &Machine, token: &str) {
     let file = machine.cluster.store.cluster_folder().join("manifests/channels/kops-channels.yaml");
     let text = fs::read_to_string(&file).unwrap();
@@ -83,8 +83,8 @@ fn a_token_that_is_rotated_is_shown_nowhere_and_that_it_is_rotated_is() {
     without_tokens(&machine.run("status", &["-o", "json"]));
 }
 
-/// An older agent and nodeup let all users read the manifest. If only the manifest's mode changes, kubelet reads the
-/// file again and keeps the same pod (Kubernetes' pkg/kubelet/config/file_linux.go).
+/// nodeup and older agents write a manifest that all users can read. After a change of only the mode, kubelet reads
+/// the manifest again and keeps the pod (Kubernetes' pkg/kubelet/config/file_linux.go).
 #[test]
 fn a_manifest_that_all_may_read_is_closed_where_it_is_and_nothing_is_restarted() {
     let machine = Machine::new(CONTROL_PLANE);

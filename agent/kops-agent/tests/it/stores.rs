@@ -18,7 +18,7 @@ use kops_agent_tests::openstack::swift::{Mood, Swift};
 use kops_agent_tests::openstack::{SECRET, TOKEN as OPENSTACK_TOKEN};
 use kops_agent_tests::proxy::Proxy;
 
-/// The URL of the example's store with this scheme.
+/// The URL of the example's store with `scheme`.
 fn config_base(scheme: &str) -> String {
     CONFIG_BASE.replace("s3://", &format!("{scheme}://"))
 }
@@ -50,7 +50,7 @@ fn a_container_of_azure_makes_a_node() {
     }
 }
 
-/// A machine of metal has no metadata server, so it uses a key file.
+/// A bare-metal machine has no metadata server, so it uses a key file.
 #[test]
 fn a_bucket_of_google_makes_a_node_by_the_key_of_a_service_account() {
     let node = Machine::new(NODES);
@@ -135,11 +135,11 @@ fn a_server_of_s3_that_shows_many_certificates_is_refused() {
     assert_eq!(server.requests(), [""; 0]);
 }
 
-/// The example's store, published by a web server with TLS.
+/// The example's store on a web server with TLS.
 struct Published {
     server: Downloads,
     host: &'static str,
-    /// The authority that vouches for the server.
+    /// The file with the authority that signed the server's certificate.
     bundle: PathBuf,
 }
 
@@ -265,7 +265,7 @@ fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
     render("memfs://kube_env.yaml").with(3, &["it is the memory of one process"]);
 }
 
-/// EC2 offers an instance's tags as metadata, and GCE its attributes.
+/// A machine can read its tags (EC2) or attributes (GCE) from the metadata server.
 #[test]
 fn a_boot_config_is_read_from_the_machines_metadata() {
     let node = Machine::new(NODES);
@@ -311,8 +311,8 @@ fn configuration(node: &Machine) -> String {
     derived.stdout
 }
 
-/// The folder is laid out as by `kops toolbox enroll` on a control plane of metal (upstream: `GetBootstrapData` in
-/// `pkg/commands/toolbox_enroll.go`).
+/// The folder has the files that `kops toolbox enroll` copies to a bare-metal control plane (upstream:
+/// `GetBootstrapData` in `pkg/commands/toolbox_enroll.go`).
 #[test]
 fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
     let node = Machine::new(CONTROL_PLANE);
@@ -353,8 +353,8 @@ fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
         .with(3, &["cluster-completed.spec does not exist"]);
 }
 
-/// A control plane derives its labels from the list of groups, and a web server has no list. The configuration that
-/// kOps wrote contains these labels.
+/// A control plane derives its labels from the list of groups, and a web server cannot list groups. So it needs the
+/// configuration that kOps wrote, which has the labels.
 #[test]
 fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
     let node = Machine::new(CONTROL_PLANE);

@@ -23,8 +23,8 @@ pub(crate) fn hash(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
-/// A machine that is pinned to its group's configuration in the store and has converged to it. Also returns the
-/// configuration's path.
+/// A converged machine whose user-data pins the configuration of its group in the store. Also returns the path of the
+/// configuration.
 pub(crate) fn pinned(group: &'static str, role: &str) -> (Machine, String) {
     let machine = Machine::new(group);
     let path = pin(&machine, group, role);
@@ -32,7 +32,8 @@ pub(crate) fn pinned(group: &'static str, role: &str) -> (Machine, String) {
     (machine, path)
 }
 
-/// Pins a machine to its group's configuration in the store. Returns the configuration's path.
+/// Makes a machine's user-data pin the configuration of its group in the store. Returns the path of the
+/// configuration.
 pub(crate) fn pin(machine: &Machine, group: &'static str, role: &str) -> String {
     let mut derive = Command::new(example::agent());
     derive.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
@@ -74,7 +75,7 @@ fn requests(machine: &Machine) -> String {
     read(machine, "var/lib/kops-agent/recorded/requests.txt")
 }
 
-/// An image may be made of a node's disk, or an instance may leave a warm pool in which it never joined.
+/// An image may be a copy of a node's disk. An instance may also leave a warm pool in which it did not join.
 #[test]
 fn what_was_applied_to_another_machine_stands_in_for_nothing() {
     for (old, new) in [
@@ -138,7 +139,7 @@ fn a_node_that_is_superseded_is_well_and_is_still_put_right() {
         assert_eq!(json["superseded"]["by"], by.as_str());
         assert!(status(&node, "prometheus").stdout.contains("\nkops_agent_superseded 1\n"));
 
-        // With the old configuration back in the store, the node is no longer superseded.
+        // After the old configuration is back in the store, the node is no longer superseded.
         let file = node.cluster.store.cluster_folder().join(&path);
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("# the next one\n", "")).unwrap();
@@ -169,7 +170,7 @@ fn user_data_for_another_configuration_is_not_superseded() {
 }
 
 /// If the store does not answer, a run repairs the last applied state, and still reports that the store is
-/// unreachable. The run issues certificates with the authority's key on this machine.
+/// unreachable. This machine has the authority's key, so the run can issue certificates.
 #[test]
 fn without_the_store_what_was_last_applied_is_put_right() {
     let machine = Machine::new(CONTROL_PLANE);

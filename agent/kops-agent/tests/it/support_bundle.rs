@@ -23,7 +23,7 @@ const PROXY: &str = "http://operator:pr0xy-passw0rd@127.0.0.1:1";
 const DOCKER_CONFIG: &str =
     r#"{"auths":{"registry.example.com":{"auth":"cm9ib3Q6aHVzaC1odXNo","username":"robot"}}}"#;
 
-/// Secrets that the machine has, besides the secrets of the store.
+/// Secrets that are on the machine and not in the store.
 const PLANTED: [&str; 17] = [
     "rotated-since",
     "of-the-controller",
@@ -43,21 +43,21 @@ const PLANTED: [&str; 17] = [
     "in-a-flow-table",
     "bare-token",
 ];
-/// Secrets that only the last applied state has (`APPLIED`), and only the store (`WANTED`).
+/// Secrets that are only in the last applied state (`APPLIED`), or only in the store (`WANTED`).
 const APPLIED: &str = "of-a-pod-that-was-applied";
 const WANTED: &str = "of-a-pod-that-is-wanted";
-/// containerd's configuration of a mirror.
+/// A mirror's configuration for containerd.
 const HOSTS: &str = "password = \"of-a-registry\"\nauth = { password = \"in-a-flow-table\" }\n\
                      [host.\"https://mirror.example.com\".header]\nAuthorization = [\"Basic dG9rZW4tb2YtYS1taXJyb3I=\"]\n";
-/// The value of a shell variable that is no credential, so it may stay in the bundle.
+/// The value of a shell variable. It is no credential, so it may be in the bundle.
 const CONTACT: &str = "operator@example.com";
-/// A line that readers of the bundle look for.
+/// A line that must stay in the bundle, because its readers need it.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
                         kubelet.go:2902] \"Container runtime network not ready\"";
 const OF_BOOT_SCRIPT: &str =
     "2026-11-25T10:00:00.000001+0000 node cloud-init[612]: kops-agent: downloading https://m/nodeup";
 
-/// A control plane that has converged, with secrets wherever a machine may have some.
+/// A converged control plane with a secret in every place where a machine may have one.
 fn machine() -> Machine {
     let machine = Machine::new(CONTROL_PLANE);
     let file = machine.cluster.store.cluster_folder().join("secrets/dockerconfig");
@@ -69,11 +69,11 @@ fn machine() -> Machine {
     };
     fs::write(&channels, with_token(APPLIED)).unwrap();
     machine.run("converge", &[]).with(0, &[]);
-    // The token was rotated since: by hand on the machine, and again in the store.
+    // The token was changed after the last run: by hand on the machine, and differently in the store.
     write(&machine, "etc/kubernetes/manifests/kops-channels.manifest", &with_token("of-a-pod-on-disk"));
     fs::write(&channels, with_token(WANTED)).unwrap();
     write(&machine, "etc/containerd/certs.d/_default/hosts.toml", HOSTS);
-    // A file that a user added through the cluster spec, and that only root may read.
+    // The cluster spec adds this file, and only root may read it.
     write(&machine, "etc/app/secret", "bare-token\n");
     fs::set_permissions(machine.root().join("etc/app/secret"), fs::Permissions::from_mode(0o400)).unwrap();
     let record = machine.root().join("var/lib/kops-agent/record.json");
@@ -90,10 +90,10 @@ fn machine() -> Machine {
     write(&machine, "etc/default/more", "HTTPS_PROXY=robot:without-a-scheme@proxy:3128\n");
     write(&machine, "etc/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n");
     write(&machine, "var/lib/kops-agent/timeline.json", "{\"steps\": [{\"what\": \"apt\", \"took\": 7}]}");
-    // A secret must also stay hidden in the plan of its change.
+    // A plan that changes a secret must not show the secret.
     let tokens = machine.root().join("srv/kubernetes/kube-apiserver/known_tokens.csv");
     fs::write(&tokens, format!("{}# changed\n", fs::read_to_string(&tokens).unwrap())).unwrap();
-    // The bundle must also hide text that an operator added to a file, although no store contains this text.
+    // An operator added this text to a file. The store does not contain the text, but the bundle must hide it, too.
     let config = machine.root().join("etc/containerd/config.toml");
     fs::write(&config, format!("{}# known-to-no-store\n", fs::read_to_string(&config).unwrap())).unwrap();
     machine
@@ -105,16 +105,16 @@ fn write(machine: &Machine, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// The secrets of the store, in the forms that programs print. No program prints a key that is in base64 twice, so
-/// pieces of such keys are left out.
+/// The secrets of the store, in the forms that programs print. Pieces of a key that is encoded in base64 twice are
+/// left out, because no program prints such a key.
 fn secrets_of_store(machine: &Machine) -> Vec<String> {
     let keys: Vec<String> = keysets().iter().map(|keyset| STANDARD.encode(&keyset.private_key)).collect();
     let is_part = |secret: &String| keys.iter().any(|key| key.contains(secret.as_str()));
     secrets(machine).into_iter().filter(|secret| !is_part(secret)).collect()
 }
 
-/// The secrets of the store without the keys that this machine does not have, because nothing on the machine
-/// identifies these keys as secret.
+/// The secrets of the store without the keys that are not on this machine. Nothing on the machine marks those keys as
+/// secret.
 fn secrets_of_machine(machine: &Machine) -> Vec<String> {
     let read = |file: &String| fs::read(machine.root().join(file)).unwrap_or_default();
     let files: Vec<String> =
@@ -129,7 +129,7 @@ fn secrets_of_machine(machine: &Machine) -> Vec<String> {
     secrets.filter(|secret| !elsewhere.iter().any(|key| key.contains(secret.as_str()))).collect()
 }
 
-/// Programs that stand in for systemd's, whose answers are full of secrets.
+/// Stand-ins for the programs of systemd. Their output is full of secrets.
 fn programs(machine: &Machine) -> PathBuf {
     let folder = machine.folder().join("bin");
     fs::create_dir(&folder).unwrap();
@@ -261,7 +261,7 @@ fn what_a_report_needs_is_in_it_and_nothing_secret() {
     assert!(all.iter().all(|secret| !said.contains(secret.as_str())), "{ended:#?}");
 }
 
-/// A bundle of a machine whose store cannot be reached, and the output of the command.
+/// A bundle of a machine whose store cannot be reached. Also returns the output of the command.
 fn without_store(machine: &Machine, out: &str) -> (BTreeMap<String, String>, Ended) {
     let out = machine.folder().join(out);
     let path = machine.folder().join("bin");
@@ -295,7 +295,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
             assert!(!text.contains(secret.as_str()), "{secret} is in {file}: {text}");
         }
     }
-    // Without a saved state, the agent does not know which parts of the machine's files are secret.
+    // Without its saved state, the agent does not know which parts of the files are secret.
     let cases: [(&str, &dyn Fn()); 3] = [
         ("first-converge", &|| {
             fs::remove_file(&begun).unwrap();
@@ -318,7 +318,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
         }
     }
 
-    // Without these files, the agent cannot know which texts are secret, although other files may contain secrets.
+    // Without these files, the agent does not know which texts are secret, and other files may contain these texts.
     for folder in ["srv", "etc/kubernetes", "root", "var/lib"] {
         let folder = machine.root().join(folder);
         if folder.ends_with("var/lib") {
@@ -335,8 +335,8 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
     assert!(files.contains_key("units.txt") && files.contains_key("facts.json"), "{:?}", files.keys());
 }
 
-/// The disk of another machine is not trusted. The bundle contains no file outside the disk, even if a link on the
-/// disk leads to it. Nothing on the disk blocks the bundle.
+/// The disk comes from another machine, so it is not trusted. The bundle has no file outside of the disk, even if a
+/// link on the disk leads to the file. Nothing on the disk can block the command.
 #[test]
 fn a_disk_of_a_stranger_takes_nothing_of_this_machine_and_no_time() {
     let machine = Machine::new(CONTROL_PLANE);
@@ -414,7 +414,7 @@ fn nothing_is_written_over() {
     call(Path::new("/no/such/folder/x")).with(1, &["/no/such/folder is not a directory"]);
 }
 
-/// Only a user who may read the secrets can keep them out of a bundle.
+/// A user who may not read the secrets cannot remove them from a bundle. So the command requires root.
 #[test]
 fn without_root_it_is_refused() {
     let folder = tempfile::tempdir().unwrap();

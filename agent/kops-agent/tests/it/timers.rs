@@ -11,13 +11,12 @@ use crate::example::{self, Ended, Machine};
 use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
 
 const DIFFERENT: i32 = 4;
-/// The timers' units, below the folder of units.
+/// The timers' units. Their file names begin with `kops-agent-`.
 const UNITS: [&str; 4] = ["verify.service", "verify.timer", "metrics.service", "metrics.timer"];
 
-/// Bash's completions.
 const COMPLETIONS: &str = "usr/local/share/bash-completion/completions/kops-agent";
 
-/// A node with the program of a boot script beside its boot config.
+/// A node whose boot script has placed the program next to the boot config.
 struct BootScript {
     node: Machine,
     program: PathBuf,
@@ -62,7 +61,7 @@ impl BootScript {
         UNITS.map(|unit| self.unit(unit).exists())
     }
 
-    /// Runs the command of the metrics' service, and returns the file that it writes for node_exporter.
+    /// Runs the command of the metrics service. Returns the file for node_exporter.
     fn written_metrics(&self) -> String {
         let folder = self.node.root().join("var/lib/prometheus/node-exporter");
         fs::create_dir_all(&folder).unwrap();
@@ -96,7 +95,7 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     completed.with(0, &[]);
     assert_eq!((completed.stdout.as_str(), completed.stderr.as_str()), ("converge\n", ""));
 
-    // The advice has the path of this program.
+    // The advised command has the path of this program.
     fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
     let drifted = script.ran(["status"]);
     assert!(drifted.stdout.contains(&format!("`{} verify`", program.display())), "{}", drifted.stdout);
@@ -146,7 +145,7 @@ fn a_first_run_that_fails_is_in_the_metrics() {
         assert!(status.stdout.contains(part), "{part:?} is not in {}", status.stdout);
     }
 
-    // The next run makes the node, and the timers then belong to the node.
+    // The next run makes the node. From then on, the timers belong to the node.
     node.cluster.s3.permit_all();
     let planned = script.decides("plan");
     assert!(!planned.stdout.contains("kops-agent-metrics.timer"), "{}", planned.stdout);
@@ -176,7 +175,7 @@ fn the_timers_of_a_first_run_that_failed_go_with_a_reset_and_with_the_variable()
     assert_eq!(script.has_timers(), [false; 4]);
 }
 
-/// A mistake in this process's own environment ends a run before it reads anything.
+/// A wrong environment variable ends a run before it reads anything.
 #[test]
 fn a_wrong_variable_of_the_first_run_is_in_the_metrics() {
     let script = BootScript::new();

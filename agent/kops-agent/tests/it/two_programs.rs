@@ -14,7 +14,7 @@ use crate::superseded::read;
 const DIFFERENT: i32 = 4;
 const UNITS: [&str; 3] = ["follow", "controller", "addons"];
 
-/// A control plane with all services. Its boot script's program has made it a node.
+/// A control plane with all services of the agent. The boot script's program has made the node.
 struct TwoPrograms {
     machine: Machine,
     boot_scripts: PathBuf,
@@ -26,7 +26,7 @@ impl TwoPrograms {
         let boot_scripts = machine.folder().join("kops/bin/nodeup");
         fs::create_dir_all(boot_scripts.parent().unwrap()).unwrap();
         example::copy_agent(&boot_scripts);
-        // With the file of the package, neither program places timers.
+        // If the package's program exists, neither program writes timers.
         let packaged = machine.root().join("usr/bin/kops-agent");
         fs::create_dir_all(packaged.parent().unwrap()).unwrap();
         fs::write(packaged, "").unwrap();
@@ -78,7 +78,7 @@ fn neither_program_changes_the_units_of_the_other() {
     assert_eq!(two.units(), units);
     two.run(&two.boot_scripts, "verify", &[]).with(0, &[]);
 
-    // A repaired unit runs the program of the other units.
+    // A repaired unit uses the program of the other units.
     fs::remove_file(two.machine.root().join(path_of("addons"))).unwrap();
     two.packaged("verify", &["--repair"]).with(0, &[]);
     assert_eq!(two.units(), units);
@@ -90,7 +90,7 @@ fn the_other_program_takes_over_when_the_program_is_replaced_by_nodeup() {
     let aside = two.boot_scripts.with_file_name("aside");
     fs::rename(&two.boot_scripts, &aside).unwrap();
     two.packaged("verify", &[]).with(DIFFERENT, &[]);
-    // This program is not kops-agent either, as nodeup.
+    // Like nodeup, this program is not kops-agent.
     assert!(Command::new("cp").arg("/bin/true").arg(&two.boot_scripts).status().unwrap().success());
     two.packaged("verify", &["--repair"]).with(0, &[]);
     two.assert_services_run(&example::agent().canonicalize().unwrap());

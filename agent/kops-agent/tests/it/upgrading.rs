@@ -39,19 +39,19 @@ const STATE: &str = "var/lib/kops-agent/recorded/state.json";
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
 const CONTROLLER: &str = "kops-agent-controller.service";
 
-/// A machine whose program is in a folder `bin` beside its boot config, with a mirror of other versions.
+/// A machine with its program in the folder `bin` next to the boot config, and a mirror with other versions of the
+/// program.
 struct Scene {
     machine: Machine,
     mirror: Downloads,
     server: ApiServer,
-    /// The name of the Node.
     node: &'static str,
     program: PathBuf,
     conf: PathBuf,
     environment: Vec<(&'static str, String)>,
 }
 
-/// A process that ends with the test.
+/// A process that is killed when the test ends.
 struct Following(Child);
 
 impl Drop for Following {
@@ -62,7 +62,7 @@ impl Drop for Following {
 }
 
 impl Scene {
-    /// A control plane that reads its facts from a file when it converges.
+    /// A control plane whose facts come from a file.
     fn new() -> Scene {
         let machine = Machine::new(CONTROL_PLANE);
         let conf = machine.cluster.store.kube_env(CONTROL_PLANE);
@@ -72,19 +72,20 @@ impl Scene {
         scene.after(&converged)
     }
 
-    /// A control plane that reads its facts from `imds`. A new program on trial reads them there, too.
+    /// A control plane whose facts come from `imds`. A new program on trial reads them from there, too.
     fn observing(imds: &LoopbackServer) -> Scene {
         Scene::pinned(imds).0
     }
 
-    /// Like [`Scene::observing`]. Its state store has a newer configuration, which waits for the rolling update.
+    /// Like [`Scene::observing`]. The state store has a newer configuration, which the node takes only at a rolling
+    /// update.
     fn superseded(imds: &LoopbackServer) -> Scene {
         let (scene, config) = Scene::pinned(imds);
         update(&scene.machine, &config);
         scene
     }
 
-    /// Also returns the path of the node's configuration.
+    /// Like [`Scene::observing`]. Also returns the path of the node's configuration.
     fn pinned(imds: &LoopbackServer) -> (Scene, String) {
         let machine = Machine::new(CONTROL_PLANE);
         let config = pin(&machine, CONTROL_PLANE, "control-plane");
@@ -146,9 +147,9 @@ impl Scene {
         self.machine.root().join("var/lib/kops-agent/lock")
     }
 
-    /// Runs `fleet follow` with a kubeconfig of the stand-in for the API server, until it waits for the lock. Then puts the
-    /// node's own kubeconfig back, because the comparison of the node reads it. Also returns the next lines of standard
-    /// error.
+    /// Runs `fleet follow` with a kubeconfig for the API server's stand-in until it waits for the lock. Then restores
+    /// the node's own kubeconfig, because the comparison of the node reads this file. Also returns the further lines
+    /// of standard error.
     fn follow_to_the_lock(&self) -> (Following, impl Iterator<Item = String> + Send + use<>) {
         let own = fs::read(self.kubeconfig()).unwrap();
         let run = File::create(self.lock()).unwrap();
@@ -162,14 +163,15 @@ impl Scene {
         (following, said)
     }
 
-    /// Runs `fleet follow` until the process ends to let the new program start.
+    /// Runs `fleet follow` until it ends, so that systemd can start the new program.
     fn end_for_successor(&self) -> ExitStatus {
         let (mut following, said) = self.follow_to_the_lock();
         said.for_each(|line| assert!(!line.contains("did not carry out"), "{line}"));
         following.0.wait().unwrap()
     }
 
-    /// Follows with the program of the order until it has an outcome. Returns its problem.
+    /// Runs `fleet follow` with the ordered program until the order has an outcome. Returns the problem in the
+    /// outcome.
     fn problem_of_successor(&self, rollout: &str) -> String {
         let own = fs::read(self.kubeconfig()).unwrap();
         let (following, mut said) = self.follow_to_the_lock();
@@ -177,7 +179,7 @@ impl Scene {
             ["would change nothing on this node", "did not carry out"].iter().any(|end| line.contains(end))
         });
         assert!(is_verified.is_some(), "it has ended");
-        // The process reports its outcome to the stand-in for the API server.
+        // The process must report its outcome to the API server's stand-in.
         point_to(&self.machine, &self.server);
         let draining = thread::spawn(move || said.for_each(drop));
         let problem = self.outcome(rollout);
@@ -187,7 +189,7 @@ impl Scene {
         problem
     }
 
-    /// Writes a program file into the state store, and the order for it into the Node.
+    /// Writes a program file into the state store, and an order for this program into the Node.
     fn order(&self, rollout: &str, version: &str, url: &str, sha256: &str) {
         let text = program_file(version, url, sha256);
         let file = self.program_file();
@@ -212,8 +214,8 @@ impl Scene {
         self.ask("PATCH", &json!({"kops-agent/follow": order.to_string()}));
     }
 
-    /// Sends a request about this machine's Node to the server, and returns the Node. A `PATCH` changes the Node's
-    /// annotations.
+    /// Sends a request about the machine's Node to the server, and returns the Node. `PATCH` sets annotations of the
+    /// Node.
     fn ask(&self, method: &str, annotations: &Value) -> Value {
         let mut stream = TcpStream::connect(self.server.url.strip_prefix("http://").unwrap()).unwrap();
         let body = json!({"metadata": {"annotations": annotations}}).to_string();
@@ -229,14 +231,14 @@ impl Scene {
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
     }
 
-    /// An annotation of the Node, as JSON; null if the Node does not have it.
+    /// An annotation of the Node as JSON. Null if the Node does not have the annotation.
     fn annotation(&self, name: &str) -> Value {
         let node = self.ask("GET", &json!({}));
         let text = node["metadata"]["annotations"][name].as_str();
         text.map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
     }
 
-    /// Follows until the order of this rollout has an outcome. Returns its problem.
+    /// Runs `fleet follow` until the order of `rollout` has an outcome. Returns the problem in the outcome.
     fn problem(&self, rollout: &str) -> String {
         let own = fs::read(self.kubeconfig()).unwrap();
         point_to(&self.machine, &self.server);
@@ -246,7 +248,7 @@ impl Scene {
         problem
     }
 
-    /// Waits for the outcome of this rollout's order. Returns its problem.
+    /// Waits until the order of `rollout` has an outcome. Returns the problem in the outcome.
     fn outcome(&self, rollout: &str) -> String {
         let outcome = || self.annotation("kops-agent/followed");
         eventually("the node answers", || outcome()["rollout"] == rollout);
@@ -257,7 +259,7 @@ impl Scene {
         sha256_hex(&fs::read(&self.program).unwrap())
     }
 
-    /// The versions of the program in its folder.
+    /// The versions of the program in its folder, by file name.
     fn beside(&self) -> Vec<String> {
         let files = fs::read_dir(self.program.parent().unwrap()).unwrap();
         let mut names: Vec<String> =
@@ -267,7 +269,7 @@ impl Scene {
         names
     }
 
-    /// Records that a unit started in 1970, before every program was written.
+    /// Records that the process of a unit started in 1970. So the process is older than every program.
     fn run_before(&self, unit: &str) {
         let mut state: Value = serde_json::from_str(&read(&self.machine, STATE)).unwrap();
         state["units"][unit] = json!({"enabled": true, "running": true, "started": 1});
@@ -291,8 +293,8 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A program that prints `version`. It follows rollouts if it gets the arguments of the service. `verify` is the shell code of its
-/// verification.
+/// A program that prints `version`, and ends at once if it is started as the service. `verify` is the shell code of
+/// its verification.
 fn script(version: &str, verify: &str) -> Vec<u8> {
     script_that_follows(version, "exit 0", verify)
 }
@@ -341,7 +343,7 @@ fn a_service_that_fails_with_the_program_brings_the_previous_one_back() {
     let before = scene.sha256();
     scene.run_before(CONTROLLER);
     let mut state: Value = serde_json::from_str(&read(&scene.machine, STATE)).unwrap();
-    // Another version of the agent may write its own units differently, so this change is allowed.
+    // Another version of the agent may write its own units differently. So this change does not prevent the upgrade.
     let own = r#"{"resource": "unit kops-agent-verify.timer", "action": "change"}"#;
     let program = script("0.9.0", &format!(r#"echo '{{"plan": {{"steps": [{own}]}}}}'; exit 4"#));
     // The unit does not start while the new program is in place.
@@ -364,7 +366,7 @@ fn a_node_takes_another_build_reports_it_and_goes_back() {
         let imds = metadata("m5.large");
         let scene = Scene::superseded(&imds);
         let old = fs::read(&scene.program).unwrap();
-        // An additional byte at the end of a program changes its hash, but not its behaviour.
+        // One more byte at the end of a program changes its hash and not its behaviour.
         let new = [&old[..], b"\n"].concat();
         let (old_sha256, new_sha256) = (sha256_hex(&old), sha256_hex(&new));
         let mode = fs::metadata(&scene.program).unwrap().permissions().mode();
@@ -383,12 +385,12 @@ fn a_node_takes_another_build_reports_it_and_goes_back() {
         assert_eq!((placed.permissions().mode(), placed.uid()), (mode, owner));
         assert_eq!(scene.restarts(CONTROLLER), 1);
 
-        // The process was killed before it restarted the service.
+        // The state is as if the process was killed before it restarted the service.
         scene.run_before(CONTROLLER);
         assert_eq!(scene.problem_of_successor("r-1"), "");
         assert_eq!(scene.annotation("kops-agent/program")["sha256"], new_sha256.as_str());
         assert_eq!(scene.restarts(CONTROLLER), 2);
-        // The node runs the program of this order already.
+        // The node already runs the ordered program.
         scene.order("r-2", version::NUMBER, &urls[1], &new_sha256);
         assert_eq!(scene.problem_of_successor("r-2"), "");
         assert_eq!(scene.restarts(CONTROLLER), 2);
@@ -427,7 +429,7 @@ fn a_worker_gets_the_program_file_from_its_server() {
             worker.kops_controller(),
             "no server answers /renew with the program file",
             2,
-            // The node asks once more, because a server may still have an earlier file.
+            // The node asks twice, because a server may still serve an earlier file.
             vec![refused(), elsewhere(), refused(), elsewhere()],
         ),
     ] {

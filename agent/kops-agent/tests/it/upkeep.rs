@@ -74,7 +74,8 @@ fn a_repair_that_fails_is_told_of_until_one_succeeds() {
     status.with(0, &[]);
     assert!(!status.stdout.contains("FAILED"), "{}", status.stdout);
 
-    // A failure before any change, such as an unreachable store, is cleared by the next repair that succeeds.
+    // A failure before any change, such as an unreachable store, disappears from `status` after the next successful
+    // repair.
     let failed = Host::scratch(node.root()).unwrap();
     failed
         .note_failure(kops_agent_spec::failure::Kind::StoreUnreachable, "the store cannot be reached")
@@ -152,8 +153,8 @@ fn the_status_is_one_screen_json_or_metrics() {
     let metrics = on_root(&control_plane, &["status", "-o", "prometheus"]).stdout;
     assert!(metrics.contains("kops_agent_unit_running{unit=\"kubelet.service\"} 1\n"), "{metrics}");
 
-    // Runs the command of kops-agent-metrics.service, which writes into a folder of another program. A reset removes
-    // the file.
+    // This is the command of kops-agent-metrics.service. It writes a file into a folder of node_exporter, and a reset
+    // removes the file.
     let folder = control_plane.root().join("var/lib/prometheus/node-exporter");
     let file = "/var/lib/prometheus/node-exporter/kops-agent.prom";
     let write = |file: &str| on_root(&control_plane, &["status", "-o", "prometheus", "--write", file]);
@@ -284,8 +285,8 @@ fn a_reset_asks_and_leaves_nothing() {
     fs::remove_file(link).unwrap();
     fs::remove_dir(data).unwrap();
 
-    // The file with the metrics, in a folder of node_exporter. The file is a hard link to the key of another user,
-    // who could make such a link.
+    // The file with the metrics is in a folder of node_exporter. It is a hard link to a key, because the owner of the
+    // folder could make such a link. The reset must not change the key.
     let folder = control_plane.root().join("var/lib/prometheus/node-exporter");
     fs::create_dir_all(&folder).unwrap();
     fs::write(control_plane.root().join("key"), "key").unwrap();
@@ -300,7 +301,7 @@ fn a_reset_asks_and_leaves_nothing() {
     assert_eq!(control_plane.files(), files);
 }
 
-/// The user-data for Ignition leaves a unit that runs at each boot, and a script that contains the boot config.
+/// The user-data for Ignition writes a unit that runs at each boot, and a script with the boot config.
 #[test]
 fn a_reset_takes_the_units_of_the_ways_in_and_what_they_run() {
     let node = converged(NODES);
@@ -339,7 +340,7 @@ fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
     }
     assert!(!list.contains("toolbox"), "{list}");
 
-    // `--purge` also works on a machine that was reset before.
+    // `--purge` also works after an earlier reset.
     let asked = on_root(&node, &["reset", "--yes", "--purge"]);
     asked.with(0, &[]);
     assert_eq!(stay(&asked), None);
@@ -349,7 +350,7 @@ fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
     }
 }
 
-/// Operators move these folders to spare the root disk.
+/// Operators move these folders from the root disk to another disk.
 #[test]
 fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leaves() {
     let node = Machine::new(NODES);
@@ -373,7 +374,8 @@ fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leave
     }
     assert!(asked.stdout.contains("\n  /mnt/kubelet\n"), "{}", asked.stdout);
     let (_, left) = asked.stdout.split_once("These folders stay").unwrap();
-    // One path has `..`, and the other is a link to a folder of the system.
+    // The agent does not remove these folders: the first path has `..`, and the second path is a link to a system
+    // folder.
     for folder in ["/mnt/disk/../containerd", "/mnt/linked"] {
         assert!(left.contains(&format!("\n  {folder}\n")), "{folder}: {}", asked.stdout);
     }

@@ -19,30 +19,33 @@ use tokio::time::timeout;
 
 use super::{Connection, asking_once, connection};
 
-/// The check `etcd` reads a key of etcd, which needs a quorum. Since Kubernetes 1.33 there is a check `etcd-override-N` for each other etcd,
-/// such as the etcd of events. The checks `etcd-readiness` read the same keys again. If etcd is down, each read takes 2 s.
+/// The check `etcd` reads a key of etcd, which needs a quorum. Since Kubernetes 1.33, each additional etcd has a
+/// check `etcd-override-N`, such as the etcd of events. The excluded checks `etcd-readiness` read the same keys
+/// again. If etcd is down, each read takes 2 s.
 const PATH: &str = "/readyz?exclude=etcd-readiness";
-/// The timeout of an answer.
+/// Timeout of a request to `/readyz`.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of an answer, in bytes. It has a line of less than 100 bytes for each check.
+/// Maximum size of a response, in bytes. A response has a line of less than 100 bytes for each check.
 const LONGEST_ANSWER: usize = 64 << 10;
 /// Maximum length of the reason why an API server is not ready, in characters.
 const LONGEST_TOLD: usize = 200;
 
-/// The API servers of a cluster. Each is asked at the address of its machine, with the credentials for the API server of the kubeconfig.
-/// They have the same port, and their certificates have the same name: kOps' kubeconfigs of control planes have `https://127.0.0.1`.
+/// The API servers of a cluster. Each is asked at the address of its own machine, with the credentials of one
+/// kubeconfig. This works because all API servers have the same port, and their certificates have the same name.
+/// kOps' kubeconfigs of control planes have `https://127.0.0.1`.
 pub struct ApiServers {
     connection: Connection,
     port: u16,
 }
 
 impl ApiServers {
-    /// Prepares requests by the kubeconfig's current context, or by the service account of this pod. Makes no request.
+    /// Prepares requests for the kubeconfig's current context. Without a kubeconfig, prepares requests with the
+    /// service account of this pod. Sends no request.
     pub fn new(kubeconfig: Option<&Path>) -> Result<ApiServers> {
         ApiServers::of(connection(kubeconfig)?)
     }
 
-    /// For tests: asks without credentials, at the port of this URL.
+    /// For tests: sends requests without credentials, to the port in `url`.
     #[cfg(any(test, feature = "testing"))]
     pub fn at_port_of(url: &str) -> Result<ApiServers> {
         kops_agent_net::tls::install_provider();
@@ -59,13 +62,13 @@ impl ApiServers {
             None => ServerName::try_from(host.clone())
                 .with_context(|| format!("the host {host:?} of the API server's URL is not a server name"))?,
         };
-        // The machines of control planes reach each other without a proxy, as their etcds do.
+        // Control planes reach each other without a proxy, as their etcds do.
         let connection = Connection { server_name: Some(server_name), proxy: None, ..connection };
         Ok(ApiServers { connection, port })
     }
 
-    /// Asks the API server on the machine with this address whether it is ready. Never returns [`ApiServer::NotAsked`]: an API server
-    /// without an answer or an address counts as not ready.
+    /// Whether the API server on the machine is ready. An API server that does not answer or has no address counts as
+    /// not ready. Never returns [`ApiServer::NotAsked`].
     pub async fn ready(&self, machine: Option<IpAddr>) -> ApiServer {
         let Some(machine) = machine else {
             return ApiServer::NotReady("its Node has no InternalIP".to_owned());
@@ -83,11 +86,10 @@ impl ApiServers {
         ApiServer::NotReady(one_line(&why, LONGEST_TOLD))
     }
 
-    /// The status and the body of the answer.
     async fn ask(&self, address: SocketAddr) -> Result<(StatusCode, String)> {
         let scheme = self.connection.url.scheme_str().unwrap_or("https");
         let url: Uri = format!("{scheme}://{address}").parse()?;
-        // A new connection for each question: a kept one may have been cut without notice.
+        // Each request uses a new connection, because a kept connection may be broken without a sign of it.
         let client = Connection { url, ..self.connection.clone() }.open(asking_once()?)?;
         let (head, body) = client.send(Request::get(PATH).body(Body::empty())?).await?.into_parts();
         let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(anyhow::Error::from_boxed)?;
@@ -95,7 +97,7 @@ impl ApiServers {
     }
 }
 
-/// The names of the failed checks in an answer (Kubernetes: `handleRootHealth` in
+/// The names of the failed checks in a response (Kubernetes: `handleRootHealth` in
 /// `staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go`).
 fn failed_checks(answer: &str) -> Vec<&str> {
     answer.lines().filter_map(|line| line.strip_prefix("[-]")?.split(' ').next()).collect()
@@ -119,8 +121,9 @@ mod tests {
 
     const ON_LOOPBACK: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
-    /// Asks the machine with this address. An API server on loopback gives this answer. Its certificate and the kubeconfig have the name
-    /// `api.test`, which nothing resolves. Also returns the path and the credentials of the last request.
+    /// Asks the API server on `machine`. A server on loopback gives the answer. Its certificate and the kubeconfig
+    /// have the name `api.test`, which no name server knows. Also returns the path and the credentials of the last
+    /// request.
     async fn ready(machine: Option<IpAddr>, status: u16, answer: &'static str) -> (ApiServer, [String; 2]) {
         let identity = Identity::named(&["api.test"]).unwrap();
         let asked = Arc::new(Mutex::new(<[String; 2]>::default()));
@@ -149,7 +152,7 @@ mod tests {
         (ready, asked)
     }
 
-    /// Why an API server is not ready, by [`ready`].
+    /// Why the API server is not ready, according to [`ready`].
     async fn not_ready(machine: Option<IpAddr>, status: u16, answer: &'static str) -> String {
         match ready(machine, status, answer).await.0 {
             ApiServer::NotReady(why) => why,
@@ -177,7 +180,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_does_not_answer_is_not_ready() {
         assert_eq!(not_ready(None, 200, "ok").await, "its Node has no InternalIP");
-        // Nothing listens at this address.
+        // No program listens at this address.
         let why = not_ready(Some(Ipv4Addr::new(127, 0, 0, 2).into()), 200, "ok").await;
         assert!(why.starts_with("127.0.0.2:") && why.contains("refused"), "{why}");
     }

@@ -11,11 +11,10 @@ use kops_agent_spec::failure::{Failure, Kind};
 /// The files of a kubeconfig, and the chosen context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// The files. If several files define a name, the first file wins.
+    /// If several files define the same name, the first of them wins.
     pub files: Vec<PathBuf>,
-    /// Whether missing files are skipped.
     pub skips_missing: bool,
-    /// The context; `None` for the current one.
+    /// `None` means the current context.
     pub context: Option<String>,
 }
 
@@ -25,8 +24,8 @@ impl Chosen {
         Chosen { files: vec![path.to_owned()], skips_missing: false, context: None }
     }
 
-    /// Chooses the given file, else the files of `KUBECONFIG`, else the machine's own file if it exists, else
-    /// `~/.kube/config`. `variable` reads the environment.
+    /// Chooses the files of the kubeconfig, in this order: `given`, the files in `KUBECONFIG`, the machine's own file
+    /// if it exists, `~/.kube/config`. `variable` reads the environment.
     pub fn find(
         given: Option<&Path>,
         context: Option<&str>,

@@ -20,10 +20,10 @@ use tokio::sync::Mutex;
 
 /// The supported API versions of login programs.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
-/// The longest part of a kubeconfig's hint in a message, in characters.
+/// Maximum length of the kubeconfig's hint (`installHint`) in a message, in characters.
 const SHOWN_OF_HINT: usize = 300;
 
-/// The entry `exec` of a user.
+/// The entry `exec` of a kubeconfig user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Exec {
@@ -33,7 +33,7 @@ pub struct Exec {
     env: Option<Vec<Variable>>,
     install_hint: Option<String>,
     interactive_mode: InteractiveMode,
-    /// Whether the program gets the cluster's data.
+    /// Whether the login program gets information about the cluster.
     pub provide_cluster_info: bool,
 }
 
@@ -57,21 +57,21 @@ enum InteractiveMode {
     Always,
 }
 
-/// A program that logs a user in.
+/// A login program, and the user that it logs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
     pub exec: Exec,
-    /// The cluster's data for the program, if it gets them.
+    /// Information about the cluster for the program. `None` if the program does not get it.
     pub cluster: Option<Value>,
-    /// The user and its kubeconfig, for messages.
+    /// The name of the user and of its kubeconfig, for messages.
     pub of: String,
 }
 
-/// The credential that a program has returned.
+/// The output of a login program.
 pub struct Credential {
     /// The value of a request's `Authorization` header.
     pub token: Option<HeaderValue>,
-    /// A client's certificate chain and its key (PEM).
+    /// The client certificate chain and its key (PEM).
     pub identity: Option<(String, String)>,
     expires: Option<OffsetDateTime>,
 }
@@ -93,7 +93,8 @@ struct Status {
 }
 
 impl Exec {
-    /// Makes a relative path of the command absolute, from the kubeconfig's folder. A bare name is found in `PATH`.
+    /// If the command is a relative path, makes it absolute: it is relative to the kubeconfig's folder. A command
+    /// without `/` is searched in `PATH`.
     pub fn settle(&mut self, folder: &Path) {
         if self.command.contains('/')
             && let Some(path) = folder.join(&self.command).to_str()
@@ -104,8 +105,8 @@ impl Exec {
 }
 
 impl Plugin {
-    /// Runs the program, which may ask the user at the terminal, and waits for it. No error contains the output of the
-    /// program.
+    /// Runs the login program and waits for its end. The program may ask the user at the terminal. Errors never
+    /// contain its output, because the output may be secret.
     pub fn run(&self) -> Result<Credential> {
         let Exec { api_version, command, args, env, .. } = &self.exec;
         if !VERSIONS.contains(&api_version.as_str()) {
@@ -156,7 +157,7 @@ impl Plugin {
     }
 
     fn credential(&self, said: &[u8]) -> Result<Credential> {
-        // The parser's error would show its input, which may be secret.
+        // The parser's error would quote the output, which may be secret.
         let told: ExecCredential = yaml::from_str(&String::from_utf8_lossy(said))
             .map_err(|_| unusable("it is not an ExecCredential"))?;
         if told.api_version != self.exec.api_version {
@@ -209,19 +210,19 @@ impl Credential {
     }
 }
 
-/// The token of a program, requested again once it has expired or was rejected.
+/// The token of a login program. A new token is requested if the last one has expired or was rejected.
 pub(super) struct ExecToken {
     plugin: Plugin,
     last: Mutex<Option<Credential>>,
 }
 
 impl ExecToken {
-    /// Starts with a credential that the program has returned.
+    /// `first` is a credential that the program has just returned.
     pub(super) fn new(plugin: Plugin, first: Credential) -> ExecToken {
         ExecToken { plugin, last: Mutex::new(Some(first)) }
     }
 
-    /// Returns the current token; `None` if the program returns certificates.
+    /// The current token. `None` if the program returns certificates instead of tokens.
     pub(super) async fn bearer(&self) -> Result<Option<HeaderValue>> {
         let mut last = self.last.lock().await;
         if let Some(credential) = last.as_ref()
@@ -234,7 +235,7 @@ impl ExecToken {
         Ok(last.insert(credential).token.clone())
     }
 
-    /// Notes that the API server rejected this token, so that the next call requests a new one.
+    /// Notes that the API server rejected the token. The next call of `bearer` requests a new token.
     pub(super) async fn refused(&self, token: &HeaderValue) {
         let mut last = self.last.lock().await;
         if last.as_ref().is_some_and(|credential| credential.token.as_ref() == Some(token)) {

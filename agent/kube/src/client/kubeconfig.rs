@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use super::chosen::Chosen;
 use super::exec::{Exec, Plugin};
 
-/// The name of the cluster extension whose content login programs get.
+/// The name of a cluster extension. Login programs get the content of this extension.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// The parts of a kubeconfig that are read.
+/// The fields of a kubeconfig that the agent reads.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Kubeconfig {
@@ -97,29 +97,28 @@ struct User {
     as_user_extra: Option<IgnoredAny>,
 }
 
-/// How to reach the API server of a context.
 pub struct Access {
     pub server: String,
-    /// The name that the server's certificate must have, if it differs from the name in the URL.
+    /// The name that the server's certificate must have. `None` means the host in the URL.
     pub tls_server_name: Option<String>,
-    /// The authorities (PEM) of the server's certificate; `None` for the host's own.
+    /// The authorities (PEM) of the server's certificate. `None` means the CA bundle of this host.
     pub authorities: Option<String>,
-    /// The kubeconfig's proxy, which overrides the environment.
+    /// The proxy in the kubeconfig. It has priority over the proxies in the environment.
     pub proxy: Option<ProxyServer>,
     pub credentials: Credentials,
-    /// The client's certificate chain and its key (PEM).
+    /// The client certificate chain and its key (PEM).
     pub identity: Option<(String, String)>,
 }
 
 /// The source of a request's `Authorization` header.
 #[derive(PartialEq, Eq)]
 pub enum Credentials {
-    /// No header: the connection's certificate is enough.
+    /// No header. A client certificate may identify the client.
     None,
     Token(String),
-    /// The token in this file. The file is replaced while it is in use.
+    /// The token in this file. Another program may replace the file at any time.
     TokenFile(PathBuf),
-    /// A token or a certificate from this program.
+    /// A token or a certificate from a login program.
     Exec(Box<Plugin>),
 }
 
@@ -128,8 +127,8 @@ impl Kubeconfig {
         Kubeconfig::from_files(&Chosen::file(path))
     }
 
-    /// Reads and merges the files. For each name, and for the current context, the first file that has it wins. If `chosen` skips missing
-    /// files, at least one of its files must exist.
+    /// Reads and merges kubeconfig files. For the same name, and for the current context, the first file wins. If
+    /// `chosen` skips missing files, at least one file must exist.
     pub fn from_files(chosen: &Chosen) -> Result<Kubeconfig> {
         let mut merged: Option<Kubeconfig> = None;
         for path in &chosen.files {
@@ -147,7 +146,7 @@ impl Kubeconfig {
         Ok(Kubeconfig { shown: format!("reading {chosen}"), ..merged })
     }
 
-    /// Parses the text of a file. Relative paths in it start at the file's folder.
+    /// Parses the text of a kubeconfig file. Relative paths in the text are relative to the folder of the file.
     fn parse(text: &str, path: &Path) -> Result<Kubeconfig> {
         let mut parsed: Kubeconfig = yaml::from_str(text).with_context(|| of_file(path))?;
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -180,7 +179,7 @@ impl Kubeconfig {
         }
     }
 
-    /// Returns the access of a context, after reading the files that it names. Without a name, uses the current context.
+    /// The access of a context. Without a name, the current context. Also reads the files that the context refers to.
     pub fn access(self, context: Option<&str>) -> Result<Access> {
         let shown = self.shown;
         let missing =
@@ -192,7 +191,7 @@ impl Kubeconfig {
         let cluster = named(self.clusters, |named| (named.name == context.cluster).then_some(named.cluster));
         let cluster = cluster.ok_or_else(|| missing("cluster", &context.cluster))?;
         let user_name = context.user.unwrap_or_default();
-        // As in kubectl, a missing user is anonymous.
+        // As in kubectl, a context without a user is anonymous.
         let user =
             named(self.users, |named| (named.name == user_name).then_some(named.user)).unwrap_or_default();
         cluster.refuse_unsupported(&format!("{shown}: the cluster {:?}", context.cluster))?;
@@ -223,7 +222,7 @@ impl Kubeconfig {
                 return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());
             }
         };
-        // As in client-go, a given token wins over a program.
+        // As in client-go, a token in the kubeconfig has priority over a login program.
         let credentials = match (user.token, user.token_file, user.exec) {
             (Some(token), ..) if !token.is_empty() => Credentials::Token(token),
             (_, Some(file), _) => Credentials::TokenFile(file),
@@ -245,7 +244,7 @@ impl Kubeconfig {
     }
 }
 
-/// The cluster's data for a login program.
+/// Information about the cluster for a login program.
 fn cluster_info(
     server: &str,
     tls_server_name: Option<&str>,
@@ -303,10 +302,10 @@ fn named<T, V>(list: Option<Vec<T>>, value: impl Fn(T) -> Option<Option<V>>) -> 
     list.into_iter().flatten().find_map(value).flatten()
 }
 
-/// Returns the PEM from the base64 value, else from the named file.
+/// The PEM text from the base64 value `data`. Without `data`, the content of `file`.
 fn pem(field: &str, data: Option<String>, file: Option<PathBuf>) -> Result<Option<String>> {
     if let Some(data) = data.filter(|data| !data.is_empty()) {
-        // Allow line breaks, as in YAML's folded text.
+        // Line breaks in the base64 value are allowed, because YAML may fold long values.
         let data: String = data.split_ascii_whitespace().collect();
         let bytes = STANDARD.decode(data).with_context(|| format!("{field}-data is not base64"))?;
         let no_pem = |_| Failure::new(Kind::KubeconfigUnusable, format!("{field}-data holds no PEM"));
@@ -321,7 +320,8 @@ fn wrong(problem: String) -> Failure {
     Failure::new(Kind::KubeconfigWrong, problem)
 }
 
-/// The failure is not `KubeconfigWrong`: a service retries, because another program may not have written the whole file yet.
+/// An incomplete file is not `KubeconfigWrong`. A service retries, because another program may not have written the
+/// whole file yet.
 fn incomplete(problem: String) -> Failure {
     Failure::new(Kind::KubeconfigUnusable, problem)
 }

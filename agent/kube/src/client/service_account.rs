@@ -12,10 +12,10 @@ use kops_agent_spec::failure::{Failure, Kind};
 use parking_lot::Mutex;
 use rustls::{ClientConfig, RootCertStore};
 
-/// The folder in which the kubelet puts these files.
+/// The folder in which kubelet stores the files of a pod's service account.
 pub(super) const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How often a file is read again, as in client-go. A token is valid for an hour, and the kubelet replaces it after
-/// four fifths of this time.
+/// Interval between two reads of a file, as in client-go. A token is valid for an hour, and kubelet replaces it after
+/// 48 minutes.
 const READ_EVERY: Duration = Duration::from_secs(60);
 
 /// Reads the API server's address from a pod's environment. Fails outside a pod.
@@ -33,7 +33,7 @@ pub(super) fn server(variable: impl Fn(&str) -> Option<String>) -> Result<String
     })
 }
 
-/// A value from a file that is replaced now and then. If the file cannot be read again, the last value stays in use.
+/// A value from a file that another program may replace. If the next read fails, the last value stays in use.
 #[derive(Debug)]
 struct Reread<T> {
     path: PathBuf,
@@ -80,7 +80,7 @@ impl TokenFile {
     }
 }
 
-/// A TLS configuration for clients. Each new connection trusts the authorities that the file has at that time. Fails if
+/// A TLS client configuration. Each new connection trusts the authorities that are in the file at that time. Fails if
 /// the file has no authorities now.
 pub(super) fn trusting_file(path: PathBuf) -> Result<ClientConfig> {
     let roots = Reread::new(path, roots)?;

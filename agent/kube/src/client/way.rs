@@ -14,7 +14,7 @@ use kops_agent_net::tls;
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
-/// Opens connections to one server.
+/// Opens connections to one server, through a proxy or directly.
 #[derive(Clone)]
 pub(super) enum Way {
     Straight(HttpConnector),
@@ -22,7 +22,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Connects through this proxy, or directly without a proxy.
+    /// Connects through the proxy. Without a proxy, connects directly.
     pub(super) fn by(proxy: Option<&ProxyServer>) -> Result<Way> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);

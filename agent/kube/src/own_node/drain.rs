@@ -17,21 +17,22 @@ use crate::client::client_asking_once;
 use crate::node_api::{Nodes, pods_on};
 use crate::node_watch::{LIST_TIMEOUT, NodeWatch};
 
-/// The most attempts to patch a Node that others change at the same time.
+/// Maximum number of attempts to patch the Node. An attempt fails if another client changes the Node at the same
+/// time.
 const TRIES: u32 = 5;
-/// The status code of an eviction that a PodDisruptionBudget does not allow now.
+/// The API server's status code if a PodDisruptionBudget does not allow an eviction now.
 const TOO_MANY_REQUESTS: u16 = 429;
 
-/// The Node of this machine, and its pods.
 pub struct OwnNode {
     client: Client,
     pub name: String,
 }
 
-/// A pod that has not left the node yet.
+/// A pod that is still on the node.
 pub struct Remaining {
     pub pod: Leaving,
-    /// Why the API server does not evict the pod now; empty if the pod is terminating or its eviction was accepted.
+    /// Why the API server does not evict the pod now. Empty if the eviction was accepted, or if the pod is
+    /// terminating.
     pub why: String,
 }
 
@@ -43,8 +44,8 @@ impl OwnNode {
         Ok(OwnNode { client: client.map_err(|error| Untold::Refused(error_text(&error)))?, name })
     }
 
-    /// Cordons the Node. Returns `false` if an operator has cordoned it already. `ordered` is the time of the order to reboot, if this run
-    /// carries out such an order.
+    /// Cordons the Node. Returns `false` if an operator has already cordoned the Node. If this run executes an order
+    /// to reboot, `ordered` is the time of the order.
     pub async fn cordon(&self, ordered: Option<OffsetDateTime>) -> Result<bool, ApiError> {
         self.change(|cordon| cordon.cordoned(&cordon_time(OffsetDateTime::now_utc(), ordered))).await
     }
@@ -75,7 +76,7 @@ impl OwnNode {
         }
     }
 
-    /// Requests the eviction of each pod that has to leave, once. Returns the pods that are still there.
+    /// Requests one eviction for each pod that has to leave the node. Returns the pods that are still there.
     pub async fn evict(&self) -> Result<Vec<Remaining>, ApiError> {
         let list = kube::core::Request::new("/api/v1/pods").list(&pods_on(&self.name));
         let list = list.map_err(|error| ApiError::Unanswered(error.to_string()))?;
@@ -91,9 +92,9 @@ impl OwnNode {
                     Err(ApiError::Refused(status)) if status.code == TOO_MANY_REQUESTS => {
                         why = status.message
                     }
-                    // The pod is gone, or another pod has its name.
+                    // The pod is gone, or a different pod now has its name.
                     Err(ApiError::Refused(status)) if matches!(status.code, 404 | 409) => continue,
-                    // A rejected eviction keeps no other pod from leaving.
+                    // If one eviction is rejected, the other pods are still evicted.
                     Err(error @ ApiError::Refused(_)) => why = error.to_string(),
                     Err(error) => return Err(error),
                 }
@@ -103,7 +104,8 @@ impl OwnNode {
         Ok(remaining)
     }
 
-    /// Whether the Node has a pod of one of these apps (the label `k8s-app`) in `kube-system` that has not ended and is not being deleted.
+    /// Whether the Node has a pod in `kube-system` whose label `k8s-app` is in `apps`. Pods that have ended or are
+    /// being deleted do not count.
     pub async fn has_system_pod(&self, apps: &[&str]) -> Result<bool, ApiError> {
         let selected = pods_on(&self.name).labels(&format!("k8s-app in ({})", apps.join(",")));
         let list = kube::core::Request::new("/api/v1/namespaces/kube-system/pods").list(&selected);
@@ -114,12 +116,11 @@ impl OwnNode {
         Ok(pods.iter().any(|pod| pod["metadata"]["deletionTimestamp"].is_null() && !has_ended(pod)))
     }
 
-    /// The versions of kubelet and of the container runtime that the Node has.
     pub async fn versions(&self) -> Result<Versions, ApiError> {
         Ok(versions(&answer(self.nodes().api().get(&self.name)).await?))
     }
 
-    /// Reads an annotation of the Node; `None` if the Node does not have it.
+    /// The value of an annotation of the Node. `None` if the Node does not have the annotation.
     pub(crate) async fn annotation(&self, name: &str) -> Result<Option<String>, ApiError> {
         let node = answer(self.nodes().api().get(&self.name)).await?;
         Ok(node.metadata.annotations.and_then(|mut annotations| annotations.remove(name)))

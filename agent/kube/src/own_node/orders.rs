@@ -14,21 +14,22 @@ use super::{OwnNode, Untold};
 use crate::node_api::NodeObject;
 use crate::node_watch::{NodeWatch, no_answer};
 
-/// Waits for orders to this machine.
+/// Waits for orders in the annotations of this machine's Node.
 pub struct Orders {
     node: OwnNode,
     watch: NodeWatch,
-    /// The last outcome that was reported. Events of the watch may be older than the report.
+    /// The last reported outcome. An event of the watch may be older than the report, and then has an order that is
+    /// already done.
     reported: Option<Outcome>,
 }
 
-/// Asks again after each pause, for `within`, while a failure may pass.
+/// Retries a request for the time `within`, with `pause` between two attempts, if the error may be temporary.
 pub async fn retried<T>(
     within: Duration,
     pause: Duration,
     mut ask: impl AsyncFnMut() -> Result<T, Untold>,
 ) -> Result<T, Untold> {
-    // A pause may begin until the end of `within`, and another attempt follows that pause.
+    // The last pause may begin at the end of `within`. One more attempt follows that pause.
     let mut backoff = Backoff::new(within.saturating_add(pause), || pause);
     loop {
         let untold = match ask().await {
@@ -46,13 +47,13 @@ pub async fn retried<T>(
 }
 
 impl Orders {
-    /// Watches the Node that this kubelet's kubeconfig names.
+    /// Watches the Node of the kubelet that uses `kubeconfig`.
     pub fn new(kubeconfig: &Path) -> Result<Orders, Untold> {
         let node = OwnNode::new(kubeconfig)?;
         Ok(Orders { watch: node.watch(), node, reported: None })
     }
 
-    /// Reads the Node once.
+    /// Checks that this process can read the Node, by one request.
     pub async fn check(&self, within: Duration) -> Result<(), Untold> {
         match timeout(within, self.node.annotation(ORDER)).await {
             Ok(read) => Ok(read.map(drop)?),
@@ -60,7 +61,7 @@ impl Orders {
         }
     }
 
-    /// Waits for the next order without an outcome. Fails if the watch breaks.
+    /// Waits for an order that has no outcome yet. Fails if the watch fails.
     pub async fn next(&mut self) -> Result<Order, Untold> {
         loop {
             let event = self.watch.next().await;
@@ -76,13 +77,13 @@ impl Orders {
         }
     }
 
-    /// Reads the Node again. Returns whether an order is in force, withdrawn or expired.
+    /// Reads the Node again. Returns whether the order is still in force, was withdrawn, or has expired.
     pub async fn validity(&self, order: &Order) -> Result<OrderValidity, Untold> {
         let annotation = self.node.annotation(ORDER).await?;
         Ok(OrderValidity::new(order, annotation.as_deref(), OffsetDateTime::now_utc()))
     }
 
-    /// Writes the outcome of an order into the Node.
+    /// Writes the outcome of an order into an annotation of the Node.
     pub async fn report(&mut self, outcome: &Outcome) -> Result<(), Untold> {
         self.node.annotate(OUTCOME, &outcome.text()).await?;
         self.reported = Some(outcome.clone());
@@ -90,7 +91,7 @@ impl Orders {
     }
 }
 
-/// The order of a Node that has no outcome yet.
+/// The order in a Node's annotations, if it has no outcome yet.
 fn open_order(node: &NodeObject, reported: Option<&Outcome>) -> Option<Order> {
     let annotations = node.metadata.annotations.as_ref()?;
     let order = Order::read(annotations.get(ORDER)?)?;

@@ -24,18 +24,18 @@ use crate::api_error::{ApiError, answer};
 use crate::client::{Kubeconfig, client};
 use crate::node_api::{NodeObject, Nodes};
 
-/// The field manager that owns the conditions.
+/// The field manager of the conditions that kops-agent sets.
 pub const FIELD_MANAGER: &str = "kops-agent";
-/// The prefix of the name in a kubelet's certificate.
+/// The name in a kubelet's certificate is this prefix and the name of the Node.
 const USER_OF_NODE: &str = "system:node:";
 
-/// Why the state could not be reported.
+/// Why a report to the Node failed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Untold {
-    /// Kubelet's kubeconfig does not exist, or this process may not read it. The machine is no node yet, or this process is not
+    /// kubelet's kubeconfig is missing or unreadable. The machine is no node yet, or this process does not run as
     /// root.
     NoKubeconfig(String),
-    /// The cluster has no Node of this name: kubelet has not registered it yet.
+    /// The cluster has no Node with this name, because kubelet has not registered the Node yet.
     NotRegistered(String),
     /// The API server does not answer, is overloaded, or reports a server error.
     Unanswered(String),
@@ -44,7 +44,7 @@ pub enum Untold {
 }
 
 impl Untold {
-    /// Whether this error is normal on a machine that is about to become a node, or was one.
+    /// Whether this error is normal on a machine that is not a node yet, or no longer a node.
     pub fn is_expected(&self) -> bool {
         matches!(self, Untold::NoKubeconfig(_) | Untold::NotRegistered(_))
     }
@@ -97,11 +97,11 @@ impl From<ApiError> for Untold {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub node: String,
-    /// Whether a run has cordoned the Node and has not uncordoned it.
+    /// Whether a run has cordoned the Node and not uncordoned it yet.
     pub is_left_cordoned: bool,
 }
 
-/// Sets the conditions of the Node that this kubelet's kubeconfig names.
+/// Sets the conditions and annotations of this machine's Node. `kubeconfig` is kubelet's.
 pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Untold> {
     let node = own_name(kubeconfig)?;
     let client = client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;
@@ -112,13 +112,14 @@ pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Unto
     let patch = Patch::Strategic(statement.patch(&known, &versions, &now()));
     match answer(nodes.patch_status(&node, &parameters(), &patch)).await {
         Ok(_) => Ok(Told { node, is_left_cordoned }),
-        // The Node was deleted meanwhile.
+        // The Node was deleted after it was read.
         Err(error) if error.is_not_found() => Err(Untold::NotRegistered(node)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Removes the early warnings of the Node that this kubelet's kubeconfig names. All other conditions and the annotations stay.
+/// Removes kops-agent's early warnings from this machine's Node. All other conditions and the annotations stay.
+/// `kubeconfig` is kubelet's.
 pub async fn withdraw_warnings(kubeconfig: &Path) -> Result<(), Untold> {
     let node = own_name(kubeconfig)?;
     let client = client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;
@@ -134,7 +135,7 @@ fn parameters() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
 }
 
-/// The name of a kubelet's Node, from the kubelet's certificate.
+/// The name of this machine's Node, from the certificate in kubelet's kubeconfig.
 pub(super) fn own_name(path: &Path) -> Result<String, Untold> {
     if let Err(error) = std::fs::File::open(path) {
         let problem = format!("kubelet's kubeconfig {} cannot be read: {error}", path.display());
@@ -161,7 +162,7 @@ fn now() -> String {
     timestamp(OffsetDateTime::now_utc())
 }
 
-/// Returns the conditions of kops-agent that the Node has.
+/// The conditions of kops-agent in the Node.
 fn current_conditions(node: &NodeObject) -> CurrentConditions {
     let Some(status) = &node.status else { return CurrentConditions::new() };
     let current = |kind: &'static str| {
@@ -175,7 +176,7 @@ fn current_conditions(node: &NodeObject) -> CurrentConditions {
     [CONDITION].into_iter().chain(EARLY_WARNINGS).filter_map(current).collect()
 }
 
-/// Returns the versions that the Node's kubelet reports.
+/// The versions that kubelet reports in the Node.
 pub(super) fn versions(node: &NodeObject) -> Versions {
     let info = node.status.as_ref().map(|status| status.node_info.clone()).unwrap_or_default();
     Versions { kubelet: info.kubelet_version, containerd: info.container_runtime_version }
@@ -205,7 +206,7 @@ mod tests {
             .to_string()
     }
 
-    /// Reports to an API server that gives this answer. For `None`, the API server hangs up.
+    /// Reports to an API server that responds with `answer`. With `None`, the API server closes the connection.
     async fn told(answer: Option<(u16, String)>) -> Result<Told, Untold> {
         let server = TestServer::start(move |_| {
             let answer = answer.clone();
@@ -220,7 +221,7 @@ mod tests {
     /// The method, path, content type and body of a request.
     type Asked = (String, String, Option<String>, Value);
 
-    /// Starts an API server that keeps each request, and gives this answer.
+    /// Starts an API server that records each request and responds with `answer`.
     async fn recording(answer: String) -> (TestServer, Arc<Mutex<Vec<Asked>>>) {
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let seen = asked.clone();

@@ -19,13 +19,14 @@ use tokio::time::timeout;
 
 use crate::http::{HttpError, client_of_library};
 
-/// The most bytes that are read of a successful response. This is twice the largest file of a store, and more than a list of a
-/// thousand names of 1 kB needs. The SDK holds the whole response in memory.
+/// Maximum number of bytes that are read of a successful response. The SDK holds the whole response in memory. The
+/// limit is twice the size of the largest file in a store, and is enough for a list of a thousand names of 1 kB.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// The most bytes that are read of a response that is not successful.
+/// Maximum number of bytes that are read of an error response.
 const LONGEST_ERROR: usize = 1024 * 1024;
 
-/// Keeps one client per connect timeout: the metadata service has a shorter timeout than distant servers.
+/// Keeps one client for each connect timeout, because the SDK uses a shorter timeout for the metadata service than
+/// for distant servers.
 #[derive(Debug)]
 pub(super) struct OwnClient {
     clients: Mutex<BTreeMap<Option<Duration>, Client>>,
@@ -54,7 +55,7 @@ impl HttpClient for OwnClient {
     }
 }
 
-/// Sends requests with a client. If the client's setup failed, every request fails with that error.
+/// Sends requests with a client. If the client could not be created, every request fails with that error.
 #[derive(Debug)]
 struct OwnConnector {
     client: Result<Client, String>,
@@ -86,7 +87,7 @@ async fn within(
     answer.map_err(failed)
 }
 
-/// Converts a response for the SDK. Reading the body fails beyond the limit.
+/// Converts a response for the SDK. Reading the body fails if the body exceeds the limit.
 fn readable(answer: Response) -> Result<HttpResponse, BoxError> {
     let longest = if answer.status().is_success() { LONGEST_ANSWER } else { LONGEST_ERROR };
     let status = StatusCode::try_from(answer.status().as_u16())?;
@@ -99,7 +100,7 @@ fn readable(answer: Response) -> Result<HttpResponse, BoxError> {
 
 fn failed(error: reqwest::Error) -> ConnectorError {
     let (is_timeout, is_builder) = (error.is_timeout(), error.is_builder());
-    // Like the SDK's own errors, this error names no URL.
+    // The error must not contain the URL, as in the SDK's own errors.
     let error = error.without_url().into();
     match () {
         () if is_timeout => ConnectorError::timeout(error),

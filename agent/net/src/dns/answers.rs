@@ -10,13 +10,14 @@ use tokio::time::Instant;
 
 use super::error::NameError;
 
-/// How long addresses are cached. The names of cloud services may get other addresses every few seconds.
+/// How long addresses are cached. The cloud may change the addresses of its services every few seconds.
 const USED_FOR: Duration = Duration::from_secs(5);
-/// The most names in the cache. A run needs fewer names. A controller that runs for months may need more.
+/// Maximum number of names in the cache. A run needs fewer names. A controller that runs for months may need more
+/// names.
 const MOST_NAMES: usize = 64;
 
 type Looked = Result<Vec<IpAddr>, NameError>;
-/// The result of the last query and its time. The lock is held during the next query.
+/// The result of the last query, and the time of the query. The lock is held while a query runs.
 type Last = Arc<tokio::sync::Mutex<Option<(Instant, Looked)>>>;
 
 pub(super) struct Answers(Mutex<BTreeMap<String, Last>>);
@@ -26,8 +27,8 @@ impl Answers {
         Answers(Mutex::new(BTreeMap::new()))
     }
 
-    /// The addresses of a name: from the query in flight (singleflight), from the cache, or from a new query. A failed query fails
-    /// for all its callers, and is not cached.
+    /// The addresses of a name: from a running query, from the cache, or from a new query. If the running query
+    /// fails, all its callers get the error. Errors are not cached.
     pub(super) async fn get<F: Future<Output = Looked>>(
         &self,
         name: &str,
@@ -49,7 +50,7 @@ impl Answers {
     fn entry(&self, name: &str) -> Last {
         let mut answers = self.0.lock();
         if answers.len() >= MOST_NAMES && !answers.contains_key(name) {
-            // Clearing the cache does not affect a query in flight, which holds its entry itself.
+            // A running query is not affected, because it holds its own reference to its entry.
             answers.clear();
         }
         Arc::clone(answers.entry(name.to_owned()).or_default())

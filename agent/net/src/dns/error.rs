@@ -21,7 +21,8 @@ impl Failing for NameError {
 }
 
 impl NameError {
-    /// Whether a name server answered that the name has no address. `false` if no name server says whether the name has an address.
+    /// Whether a name server answered that the name has no address. `false` if no name server gave an answer about
+    /// the name.
     pub fn is_not_there(&self) -> bool {
         self.is_not_there
     }

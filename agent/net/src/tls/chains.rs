@@ -18,13 +18,13 @@ use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
 
 use super::provider;
 
-/// The most certificates that a server may show in addition to its own. Public servers show one to three such certificates. Five
-/// certificates with one name take webpki 325 steps, which is a few milliseconds.
+/// Maximum number of certificates that a server may send in addition to its own. Public servers send one to three
+/// such certificates. With five certificates of the same name, webpki takes 325 steps, which is a few milliseconds.
 const MOST_OF_SERVER: usize = 5;
-/// The most certificates between a document's signer and an authority.
+/// Maximum number of certificates between the signer of a document and an authority.
 pub const MOST_OF_DOCUMENT: usize = 2;
 
-/// A peer shows more certificates than are accepted.
+/// A peer sends more certificates than the limit allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct TooMany {
     shown: usize,
@@ -55,7 +55,7 @@ impl fmt::Display for TooMany {
     }
 }
 
-// rustls formats this error with `Debug`.
+// The `Debug` text is the error message, because rustls formats this error with `Debug`.
 impl fmt::Debug for TooMany {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
@@ -70,11 +70,11 @@ impl From<TooMany> for Error {
     }
 }
 
-/// Returns the current authorities of client certificates. `None` if there are no authorities.
+/// Returns the current authorities for client certificates. `None` if there are none.
 type Vouching = dyn Fn() -> Option<Arc<RootCertStore>> + Send + Sync;
 
-/// Accepts the clients whose certificate an authority has signed directly. The certificates of kubelets and kops-controllers are signed
-/// directly, so a client that shows more certificates than its own is refused.
+/// Accepts clients whose certificate was signed directly by an authority. Certificates of kubelets and
+/// kops-controllers are signed directly. So a client that sends more certificates than its own is refused.
 pub struct Clients {
     authorities: Box<Vouching>,
     /// Whether a client without a certificate is refused.
@@ -82,14 +82,15 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Returns a verifier that refuses clients without a certificate that one of these authorities has signed.
+    /// A verifier that accepts only clients with a certificate that one of `authorities` has signed.
     pub fn verifier(authorities: RootCertStore) -> Arc<dyn ClientCertVerifier> {
         let authorities = Arc::new(authorities);
         Arc::new(Clients { authorities: Box::new(move || Some(authorities.clone())), is_mandatory: true })
     }
 
-    /// Returns a verifier that accepts clients without a certificate, and refuses clients whose certificate no current authority has
-    /// signed. `authorities` is called for each client, because the authorities may be replaced while the server runs.
+    /// A verifier that accepts clients without a certificate. A client with a certificate is refused unless a current
+    /// authority has signed the certificate. `authorities` is called for each client, because the authorities may
+    /// change while the server runs.
     pub fn of_current(
         authorities: impl Fn() -> Option<Arc<RootCertStore>> + Send + Sync + 'static,
     ) -> Arc<dyn ClientCertVerifier> {
@@ -108,7 +109,8 @@ impl ClientCertVerifier for Clients {
         self.is_mandatory
     }
 
-    /// The server names no authorities to clients, because the authorities may change before the next connection.
+    /// The server sends no names of authorities to clients, because the authorities may change before the next
+    /// connection.
     fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
         &[]
     }
@@ -130,8 +132,8 @@ impl ClientCertVerifier for Clients {
     rustls_signature_checks!();
 }
 
-/// Checks that a server's certificate is valid for this name, and that it chains to one of these authorities. The chain may use the
-/// other certificates that the server shows. Fails if the server shows too many certificates.
+/// Checks that a server's certificate is valid for `name`, and that its chain leads to one of `authorities`. The
+/// chain may use the other certificates that the server sends. Fails if the server sends too many certificates.
 pub(super) fn verify_server(
     authorities: Arc<RootCertStore>,
     end_entity: &CertificateDer<'_>,
@@ -146,8 +148,8 @@ pub(super) fn verify_server(
         .verify_server_cert(end_entity, intermediates, server_name, &[], now)
 }
 
-/// Checks that the certificate of a document's signer chains to one of these authorities at the current time. The chain may have at most
-/// [`MOST_OF_DOCUMENT`] certificates in between. The signer's key may have any usage.
+/// Checks that the certificate of a document's signer chains to one of `authorities` at the current time. There may
+/// be at most [`MOST_OF_DOCUMENT`] certificates in between. The key of the signer may have any usage.
 pub fn signer_leads_to(
     authorities: &RootCertStore,
     certificate: &[u8],
@@ -197,7 +199,7 @@ mod tests {
         roots
     }
 
-    /// `count` authorities with one name that have signed nothing. webpki tries them in every order.
+    /// Authorities with the same name that have signed nothing. webpki tries them in every order.
     fn decoys(name: &str, count: usize) -> Vec<CertificateDer<'static>> {
         (0..count).map(|_| der(&Authority::new(name).unwrap().pem)).collect()
     }
@@ -219,7 +221,7 @@ mod tests {
             judged.map(drop).map_err(|error| error.to_string())
         };
         assert_eq!(judge(&[]), Ok(()));
-        // The authority's own certificate is refused, too. A rule without exceptions leaves no loophole to a stranger.
+        // The authority's own certificate is refused, too: an exception could be a loophole for a stranger.
         for beside in [vec![der(&authority.pem)], decoys("ours", 20), decoys("other", 1)] {
             let refused = judge(&beside).unwrap_err();
             assert!(refused.contains("show only the client's certificate"), "{refused}");

@@ -13,18 +13,18 @@ use time::OffsetDateTime;
 
 use super::chains;
 
-/// Returns the current authorities, or the reason why every server is refused. Without authorities, rustls itself says
+/// Returns the current authorities, or the reason why there are none. Without the reason, rustls would report
 /// "unknown issuer", which is misleading.
 type Authorities = dyn Fn() -> Result<Arc<RootCertStore>, Error> + Send + Sync;
 
 pub(super) enum Rule {
     Nothing(String),
-    /// Trusts only this certificate, no matter who signed it. The certificate comes from a trusted source.
+    /// Trusts only this certificate, whoever signed it. The caller has the certificate from a trusted source.
     Only(CertificateDer<'static>),
-    /// Trusts certificates that chain to these authorities. The function is called for each server, and not earlier. A
-    /// host's bundle is about a hundred files, and a run with nothing to do may use no TLS at all.
+    /// Trusts certificates that chain to these authorities. The function is called only when a server is verified,
+    /// because a host's bundle is about a hundred files, and a run without changes may use no TLS.
     VouchedForBy(Box<Authorities>),
-    /// Trusts any server, because an operator has requested that explicitly.
+    /// Trusts any server. Only for operators who request it explicitly.
     Anyone,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// Trusts servers by a rule. The signatures of handshakes are always checked.
+/// Decides by a rule which servers to trust. The signature of a handshake is always checked.
 #[derive(Debug)]
 pub(super) struct RuleVerifier(pub(super) Rule);
 
@@ -68,7 +68,7 @@ impl ServerCertVerifier for RuleVerifier {
     rustls_signature_checks!();
 }
 
-/// Checks that a trusted certificate is valid for this server's name and at this time.
+/// Checks that a trusted certificate is valid for the server's name and at the given time.
 fn is_of_server(
     certificate: &CertificateDer<'_>,
     server: &ServerName<'_>,

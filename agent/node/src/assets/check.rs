@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Check {
     pub status: Status,
-    /// The problem of each server that was asked without success, in order.
+    /// The problem of each server that did not have the file or image, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
@@ -17,13 +17,13 @@ pub struct Check {
 #[serde(rename_all = "camelCase")]
 pub enum Status {
     Ok,
-    /// No server has shown that it has the file or image, and at least one server gave no clear answer.
+    /// No server is known to have the file or image. At least one server gave no clear answer.
     Unknown,
     Missing,
 }
 
 impl Check {
-    /// The check of a file or an image whose servers gave these answers.
+    /// The result of the answers of all servers of a file or image.
     pub(super) fn of(servers: Vec<(String, Outcome)>) -> Check {
         let is_one = servers.len() == 1;
         let mut status = Status::Missing;

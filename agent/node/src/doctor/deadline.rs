@@ -8,27 +8,27 @@ use tokio::sync::oneshot;
 
 /// The timeout of one request to a server, including its DNS lookup.
 pub const QUESTION: Duration = Duration::from_secs(15);
-/// The timeout of one check of the machine. A network file system or another program may hang.
+/// Timeout of one check of the machine. A check may hang because of a network file system or another program.
 pub const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The stack size of the main thread, in bytes. Without optimization, deciding a node needs more than other threads
-/// get.
+/// The stack size of the main thread, in bytes. Without optimization, the decision of a node needs more than the
+/// default stack of a thread.
 const STACK: usize = 8 << 20;
 
-/// The result of `asking`, or an error if it takes longer than `within`.
+/// The result of `asking`. Fails if it is not available within `within`.
 pub async fn with_timeout<T>(within: Duration, asking: impl Future<Output = T>) -> Seen<T> {
     let late = |_| Unseen::new(format_args!("no answer within {} s", within.as_secs()));
     tokio::time::timeout(within, asking).await.map_err(late)
 }
 
-/// Runs a check that may hang, in its own thread. A thread that hangs ends with the process.
+/// Runs a check that may hang in its own thread. If the thread hangs, it ends with the process.
 pub async fn run_in_thread<T: Send + 'static>(
     within: Duration,
     check: impl FnOnce() -> T + Send + 'static,
 ) -> Seen<T> {
     let (tell, told) = oneshot::channel();
     let started = thread::Builder::new().name("look".into()).stack_size(STACK).spawn(move || {
-        // The caller may have timed out.
+        // Sending fails if the caller has timed out.
         let _ = tell.send(check());
     });
     started.map_err(|error| Unseen::new(format_args!("cannot start a thread: {error}")))?;

@@ -6,13 +6,12 @@ use kops_agent_host::{Host, NoSecrets, Result};
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
 
-/// The downloaded files and images that are missing on this machine or differ from the desired files and images.
-/// Changes nothing.
+/// The downloaded files and images that are missing on this machine or have a different content. Changes nothing.
 pub(super) fn undelivered(host: &Host, desired: &DesiredState) -> Result<BTreeSet<ResourceId>> {
     let mut downloaded = DesiredState::default();
     let resources = desired.iter().map(|(_, resource)| resource);
     resources.filter(|resource| is_downloaded(resource)).for_each(|one| downloaded.add(one.clone()));
-    // Downloads need no secrets.
+    // Downloaded files and images contain no secrets.
     let plan = diff(&downloaded, &host.observe(&downloaded, &NoSecrets)?);
     let steps = plan.steps.into_iter().filter(|step| step.changes_content());
     Ok(steps.map(|step| step.resource).collect())

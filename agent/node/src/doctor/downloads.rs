@@ -13,19 +13,19 @@ use reqwest::{Method, Response, StatusCode, Url};
 use super::deadline::{QUESTION, with_timeout};
 use super::node::WantedDownload;
 
-/// Number of downloads that are checked at a time.
+/// Maximum number of downloads that are checked at the same time.
 const AT_ONCE: usize = 8;
 /// The header `Accept` for files of any kind.
 const ANYTHING: &str = "*/*";
 
-/// A download, with the size and the clocks that its servers reported.
+/// A download, and what its servers reported: its size, and their clocks.
 pub(super) struct CheckedDownload {
     /// The first URL of the download.
     pub(super) url: String,
     pub(super) download: Download,
-    /// The size of the download in bytes, if a server reports it.
+    /// The size of the download in bytes. `None` if no server reports it.
     pub(super) size: Option<u64>,
-    /// By how many seconds the clock of each server is ahead, by host and port.
+    /// The host and port of each server, and how many seconds its clock is ahead.
     pub(super) clocks: Vec<(String, i64)>,
 }
 
@@ -35,8 +35,8 @@ pub(super) async fn ask(store: &Store, wanted: &[WantedDownload]) -> Vec<Checked
     stream::iter(asking).buffered(AT_ONCE).collect().await
 }
 
-/// Asks the servers of a file, one after another, until one of them has the file. Returns each asked server's URL with the outcome. The
-/// outcome of a server that refuses this machine is unknown.
+/// Asks the servers of a file, one after another, until one has the file. Returns the URL and the outcome of each
+/// asked server. The outcome is unknown if a server refuses this machine.
 pub async fn servers_of_file(
     store: &Store,
     client: &LocationClient,
@@ -46,7 +46,8 @@ pub async fn servers_of_file(
     ask_for(store, Ok(client), &wanted, Outcome::Unknown).await.download.servers
 }
 
-/// Asks the servers of a download until one of them has the download. `refused` makes the outcome of a server that refuses this machine.
+/// Asks the servers of a download until one has the download. `refused` makes the outcome for a server that refuses
+/// this machine.
 async fn ask_for(
     store: &Store,
     client: Result<&LocationClient, &String>,
@@ -128,7 +129,7 @@ fn of_file(url: &Url) -> Outcome {
     }
 }
 
-/// Requests the headers of a file. A signed URL of a bucket allows GET only.
+/// Requests the headers of a file. For a signed URL of a bucket, uses GET, because the signature allows nothing else.
 async fn request(client: &LocationClient, location: &Location) -> Result<Response, reqwest::Error> {
     match location.has_headers() || location.url.query().is_some() {
         true => first_byte(client, location, ANYTHING).await,
@@ -136,7 +137,8 @@ async fn request(client: &LocationClient, location: &Location) -> Result<Respons
     }
 }
 
-/// Requests headers with HEAD. If the server does not support HEAD, requests the first byte with GET. `accept` has the media types.
+/// Requests headers with HEAD. If the server does not support HEAD, requests the first byte with GET. `accept` is the
+/// value of the `Accept` header.
 pub(super) async fn headers(
     client: &LocationClient,
     location: &Location,
@@ -159,14 +161,14 @@ async fn first_byte(
     client.request(Method::GET, location).header(ACCEPT, accept).header(RANGE, "bytes=0-0").send().await
 }
 
-/// The server that has answered, by host and port, and by how many seconds the clock of this server is ahead.
+/// The host and port of the server that answered, and how many seconds its clock is ahead.
 pub(super) fn clock_of(answer: &Response) -> Option<(String, i64)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
     let ahead = http::date_of(answer)?.saturating_sub(i64::try_from(now).ok()?);
     Some((answer.url().authority().rsplit('@').next()?.to_owned(), ahead))
 }
 
-/// The outcome of a server by its status. `refused` makes the outcome of a server that refuses this machine.
+/// The outcome for an HTTP status. `refused` makes the outcome for a server that refuses this machine.
 pub(super) fn of_status(status: StatusCode, refused: fn(String) -> Outcome) -> Outcome {
     match status {
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {

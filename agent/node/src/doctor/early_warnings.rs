@@ -13,10 +13,11 @@ use tokio::join;
 
 use super::machine;
 
-/// The timeout of each observation. A report waits for it, and a whole report takes at most 5 seconds.
+/// Timeout of each observation. It is short, because a whole report takes at most 5 seconds and waits for the
+/// observations.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// The early warnings of the machine with this root. `certificates` are the node's own, the earliest expiry first.
+/// The early warnings of the machine at `root`. `certificates` are the certificates of the node, sorted by expiry.
 pub(crate) async fn observe(root: &Path, certificates: &[CertificateStatus]) -> Vec<EarlyWarning> {
     let (disks, is_synchronized) = join!(
         machine::growing_disks(root, WITHIN),

@@ -69,7 +69,7 @@ pub(super) async fn volumes(options: &NodeOptions, wanted: &Wanted) -> Seen<Volu
     run_in_thread(CHECK_TIMEOUT, move || volumes::volumes(&root, &desired)).await.and_then(|volumes| volumes)
 }
 
-/// The state of the package manager. The repositories are checked only if packages are missing.
+/// The state of the package manager. Package repositories are checked only if packages are missing.
 pub(super) async fn packages(options: &NodeOptions, wanted: &Wanted) -> Packages {
     let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone());
     let seen = run_in_thread(CHECK_TIMEOUT, move || {
@@ -103,7 +103,7 @@ fn unseen(why: &Unseen, wanted: &Wanted) -> Seeing {
     }
 }
 
-/// The free space of disks. `sizes` has the bytes of missing downloads, by URL.
+/// The free disk space. `sizes` has the sizes of missing downloads in bytes, by URL.
 pub(super) async fn disks(
     options: &NodeOptions,
     wanted: &Wanted,
@@ -123,7 +123,7 @@ pub(super) async fn growing_disks(root: &Path, within: Duration) -> Seen<Vec<Dis
     run_in_thread(within, move || disks::disks(&root, &folders)).await.and_then(|disks| disks)
 }
 
-/// Whether the clock is set over the network. Only the root `/` has a clock.
+/// Whether the clock is synchronized over the network. Only the root `/` has a clock.
 pub(super) async fn is_clock_synchronized(is_this_machine: bool, within: Duration) -> Seen<bool> {
     match is_this_machine {
         true => run_in_thread(within, clock::is_synchronized).await.and_then(|seen| seen),
@@ -140,7 +140,7 @@ fn runs_systemd(root: &Path) -> Seen<bool> {
     }
 }
 
-/// The reason for a file that cannot be read.
+/// The reason why a file cannot be read.
 fn unreadable(path: &Path, error: Error) -> Unseen {
     Unseen::new(kops_agent_host::Error::path("look at", path.display().to_string(), error))
 }

@@ -11,7 +11,8 @@ use reqwest::Url;
 
 use super::deadline::{QUESTION, with_timeout};
 
-/// The name in a URL, if this machine must resolve it. Requests to servers of the cluster never use a proxy.
+/// The name in a URL, if this machine must resolve the name. Requests to servers of the cluster never go through a
+/// proxy.
 pub(super) fn of_url(url: &str, purpose: Purpose) -> Option<String> {
     let parsed = Url::parse(url).ok()?;
     let name = parsed.host_str()?.trim_matches(['[', ']']).to_owned();
@@ -21,7 +22,7 @@ pub(super) fn of_url(url: &str, purpose: Purpose) -> Option<String> {
     (is_http && name.parse::<IpAddr>().is_err() && !is_resolved_elsewhere()).then_some(name)
 }
 
-/// Resolves these names concurrently.
+/// Resolves all names at the same time.
 pub(super) async fn lookup(names: BTreeMap<String, Purpose>) -> Vec<Name> {
     let looking = names.into_iter().map(|(name, purpose)| async move {
         let outcome = match with_timeout(QUESTION, SystemResolver::lookup(&name)).await {

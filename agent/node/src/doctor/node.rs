@@ -25,7 +25,7 @@ use crate::options::NodeOptions;
 use crate::redaction::error_text;
 use crate::{decide, machine, spec};
 
-/// Folders that every node writes to, on every distribution. The folder of programs differs, so it is not listed.
+/// Folders that every node writes to. The folder of programs is missing here, because it depends on the distribution.
 const FOLDERS: [&str; 6] =
     ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/kops-agent", "/var/log", "/etc/kubernetes", "/tmp"];
 /// File systems in memory, where a node needs no disk space.
@@ -33,10 +33,10 @@ const PASSING: [&str; 4] = ["/run", "/dev", "/proc", "/sys"];
 /// The folder of files with kernel parameters.
 const SYSCTLS: &str = "/etc/sysctl.d/";
 const KUBELET: &str = "/var/lib/kubelet/kubelet.conf";
-/// The kernel module with which containerd makes the file systems of containers. No file of the node loads this module.
+/// The kernel module for the file systems of containers. containerd uses it, but no file of the node loads it.
 const OVERLAY: &str = "overlay";
 
-/// Everything that a node needs from its machine and from servers.
+/// What a node needs from its machine and from servers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     /// Whether the node runs an API server.
@@ -46,29 +46,28 @@ pub(super) struct Wanted {
     pub(super) kubernetes: Option<KubernetesVersion>,
     pub(super) api_servers: BTreeSet<String>,
     pub(super) downloads: Vec<WantedDownload>,
-    /// The folders that the node writes to.
     pub(super) folders: BTreeSet<String>,
     pub(super) modules: BTreeSet<String>,
-    /// Texts of files of kernel parameters.
+    /// The contents of files with kernel parameters.
     pub(super) parameters: Vec<String>,
-    /// The whole desired state, for the checks of packages and volumes; `None` if it is unknown.
+    /// The whole desired state, for the checks of packages and volumes. `None` if it is unknown.
     pub(super) desired: Option<DesiredState>,
-    /// A downloaded program that cannot start on this distribution, and what to do about it.
+    /// A downloaded program that cannot start on this distribution, and the advice about it.
     pub(super) unfit: Option<(String, String)>,
-    /// Whether kubelet starts on a machine with swap; `None` if its configuration is unknown.
+    /// Whether kubelet starts on a machine with swap. `None` if kubelet's configuration is unknown.
     pub(super) allows_swap: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct WantedDownload {
-    /// The URLs of the download, in the order in which they are tried.
+    /// The URLs of the download, in the order of the attempts.
     pub(super) urls: Vec<String>,
-    /// Whether the machine already has every file and image of this download.
+    /// Whether the machine already has all files and images of this download.
     pub(super) is_there: bool,
 }
 
-/// The needs of the machine's node, and the outcome of deciding that node. `is_reachable` is false if kops-controllers
-/// give this machine its configuration and none of them accepts a connection.
+/// Decides the node of the machine. Returns what the node needs, and the outcome of the decision. `is_reachable` is
+/// false if the configuration comes from kops-controllers and none of them accepts a connection.
 pub(super) async fn wanted(
     store: &Store,
     options: &NodeOptions,
@@ -100,7 +99,7 @@ pub(super) async fn wanted(
                 Ok(Err(error)) if exit::code_of(&error) == exit::CONFIGURATION => {
                     Outcome::Fails(error_text(&error))
                 }
-                // kops-controller accepts connections, but gives this machine no configuration.
+                // kops-controller accepts connections, but serves no configuration to this machine.
                 Ok(Err(error)) if !reads_store && !bootstrap_client::is_already_registered(&error) => {
                     Outcome::Fails(error_text(&error))
                 }
@@ -142,8 +141,7 @@ async fn decided(
     Ok((node, desired))
 }
 
-/// The files and images for which a converge would download something. If the machine cannot be examined, all resources
-/// are returned.
+/// The files and images that a converge would download. If the machine cannot be examined, all resources.
 async fn undelivered(options: &NodeOptions, desired: &DesiredState) -> BTreeSet<ResourceId> {
     let (root, all) = (options.source.node_root.clone(), desired.clone());
     let find = move || delivered::undelivered(&machine::open(&root).ok()?, &all).ok();
@@ -151,7 +149,7 @@ async fn undelivered(options: &NodeOptions, desired: &DesiredState) -> BTreeSet<
     seen.ok().flatten().unwrap_or_else(|| desired.iter().map(|(id, _)| id.clone()).collect())
 }
 
-/// The last applied state; `None` if it cannot be read.
+/// The last applied state. `None` if it cannot be read.
 fn last_applied(root: &Path) -> Option<Applied> {
     machine::open(root).ok()?.applied().ok()?
 }

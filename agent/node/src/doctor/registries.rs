@@ -17,12 +17,13 @@ use super::deadline::{QUESTION, with_timeout};
 use super::downloads::{self, headers};
 pub use logins::Logins;
 
-/// The media types of manifests and of lists of manifests. Some registries do not find an image if a request has no such types.
+/// The media types of image manifests and of lists of manifests. Without these types in a request, some registries do
+/// not find an image.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, \
                          application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
-/// Docker Hub's name in references, and the host of its registry.
+/// The name of Docker Hub in image references, and the host of its registry.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
-/// The most bytes of an answer with a token.
+/// Maximum size of a response with a token, in bytes.
 const LONGEST_TOKEN: usize = 64 << 10;
 
 /// How the nodes of a group reach registries: by containerd's mirrors.
@@ -30,12 +31,12 @@ const LONGEST_TOKEN: usize = 64 << 10;
 pub struct Registries {
     /// The addresses of mirrors by the host of the registry. `*` stands for all registries without an entry.
     mirrors: BTreeMap<String, Vec<String>>,
-    /// Whether containerd's configuration has the mirrors. If not, each registry has a file of mirrors, and containerd reads addresses
-    /// by other rules.
+    /// Whether the mirrors are in containerd's configuration. If not, each registry has its own file of mirrors,
+    /// where containerd reads addresses by other rules.
     are_in_configuration: bool,
 }
 
-/// The answer of a login server. OAuth 2.0 has another name for the token.
+/// The response of a login server. The token has two possible names: Docker's `token`, and the name in OAuth 2.0.
 #[derive(Deserialize)]
 struct Token {
     token: Option<String>,
@@ -58,8 +59,8 @@ impl Registries {
         Registries { mirrors: mirrors.iter().map(named).collect(), are_in_configuration }
     }
 
-    /// Asks the registries of an image, one after another, until one of them has the image: the mirrors, and then the registry in the
-    /// image's name. Returns each asked registry with its answer.
+    /// Asks the registries of an image until one has the image: first the mirrors, and then the registry in the
+    /// image's name. Returns the outcome for each asked registry.
     pub async fn servers_of_image(
         &self,
         client: &LocationClient,
@@ -95,9 +96,9 @@ impl Registries {
         mirrors.into_iter().flatten().map(|address| self.mirror(address)).chain([(own, url)]).collect()
     }
 
-    /// A mirror with its scheme, and the URL at which containerd looks for the mirror's API (`registryEndpoints` and `registryHosts` in
-    /// pkg/cri/server/image_pull.go, and `parseHostConfig` in core/remotes/docker/config/hosts.go of containerd). containerd sends neither
-    /// the login nor the query in an address.
+    /// A mirror with its scheme, and the URL at which containerd expects the mirror's API (containerd:
+    /// `registryEndpoints` and `registryHosts` in pkg/cri/server/image_pull.go, and `parseHostConfig` in
+    /// core/remotes/docker/config/hosts.go). Like containerd, leaves out the login and the query in an address.
     fn mirror(&self, address: &str) -> (String, Result<Url, String>) {
         let has_scheme = match self.are_in_configuration {
             true => address.contains("://"),
@@ -118,7 +119,7 @@ impl Registries {
             let path = if is_whole { path.to_owned() } else { format!("{path}/v2") };
             url.set_path(&path);
             url.set_query(None);
-            // A URL that has no host, and so no login, fails when it is requested.
+            // This fails for a URL without a host. Such a URL has no login, and its request fails.
             let _ = (url.set_username(""), url.set_password(None));
             url
         });
@@ -130,7 +131,7 @@ fn parsed(url: &str) -> Result<Url, String> {
     Url::parse(url).map_err(|error| format!("it is no URL: {error}"))
 }
 
-/// The scheme with which containerd asks a host whose scheme is not given.
+/// The default scheme that containerd uses for a host.
 fn scheme_of(host_and_port: &str) -> &'static str {
     if is_this_machine(host_and_port) { "http" } else { "https" }
 }
@@ -143,7 +144,7 @@ async fn ask(client: &LocationClient, manifest: Url, login: Option<&str>) -> Out
     if first.status() != StatusCode::UNAUTHORIZED {
         return of_status(first.status());
     }
-    // The server of a redirect must not choose where a login goes.
+    // If a redirect led to another server, no login is sent: a redirect must not decide who gets the login.
     let login = login.filter(|_| first.url().origin() == manifest.origin());
     let authorization = match authorization(client, &first, login).await {
         Ok(Some(authorization)) => authorization,
@@ -187,7 +188,8 @@ fn of_status(status: StatusCode) -> Outcome {
     }
 }
 
-/// The `Authorization` that the registry asks for. `None` if it asks for a login, and there is none.
+/// The value of the `Authorization` header for the registry. `None` if the registry requires a login and there is
+/// none.
 async fn authorization(
     client: &LocationClient,
     refused: &Response,
@@ -228,7 +230,7 @@ async fn token(
             url.query_pairs_mut().append_pair(name, value);
         }
     }
-    // The registry chooses this server, so the login goes to it over TLS only.
+    // The registry chooses the login server, so a login is sent only over TLS.
     let basic = basic.filter(|_| is_protected(&url));
     let answer = client.request(Method::GET, &located(url, basic)).send().await.map_err(failed)?;
     if !answer.status().is_success() {
@@ -240,7 +242,7 @@ async fn token(
     http::bearer(&token).map_err(|error| format!("gives no token: {error}"))
 }
 
-/// A parameter of a challenge, such as `realm="https://auth.example.com/token"`.
+/// The value of a parameter in a challenge, such as `realm="https://auth.example.com/token"`.
 fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = parameters;
     while let Some((found, after)) = rest.split_once("=\"") {
@@ -253,18 +255,18 @@ fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> {
     None
 }
 
-/// The host and the port of a URL, in the form of image references and of Docker's configuration.
+/// The host and port of a URL, as image references and Docker's configuration write them.
 fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Whether a login may be sent to this server: over TLS, or to this machine.
+/// Whether a login may be sent to the server: the connection uses TLS, or the server is this machine.
 fn is_protected(url: &Url) -> bool {
     url.scheme() == "https" || is_this_machine(&authority(url))
 }
 
-/// Splits a host with a port. The port is empty if there is none.
+/// Splits `host:port`. Without a port, the port is empty.
 fn host_and_port(authority: &str) -> (&str, &str) {
     match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => (host, port),
@@ -282,7 +284,7 @@ fn is_this_machine(authority: &str) -> bool {
 struct Reference<'a> {
     registry: &'a str,
     repository: String,
-    /// The tag, or the digest if the image has one.
+    /// The digest if the image has one, otherwise the tag.
     version: &'a str,
 }
 

@@ -23,7 +23,7 @@ use crate::facts;
 use crate::options::NodeOptions;
 use crate::redaction::error_text;
 
-/// A metadata service is link-local: it answers within seconds, or an operator must fix it.
+/// A short deadline is enough: a metadata service is link-local, so it answers within seconds or is broken.
 const METADATA: Retries = Retries {
     deadline: Duration::from_secs(6),
     attempt: Duration::from_secs(3),
@@ -48,7 +48,7 @@ pub(super) async fn store(
 ) -> Vec<Service> {
     let (Some(base), Some(boot)) = (base, boot) else { return Vec::new() };
     let group = boot.instance_group_name.as_str();
-    // The last try may start just before the store's timeout. So the check waits for another `QUESTION`.
+    // The last try may start just before the store's timeout. So the check waits for `QUESTION` longer.
     let within = options.store.timeout + QUESTION;
     let reading = async {
         let cluster = async { cluster_files::cluster_file(store, base).await.map(drop) };
@@ -69,8 +69,8 @@ pub(super) async fn store(
     ]
 }
 
-/// The outcome of asking the metadata service, and the facts of the machine and its cloud. If a file of facts is given,
-/// the facts are from this file, and the metadata service is not asked.
+/// The outcome of the metadata request, and the facts of the machine and its cloud. If the facts are from a file, the
+/// metadata service is not asked.
 pub(super) async fn metadata(
     boot: Option<&BootConfig>,
     options: &NodeOptions,
@@ -98,8 +98,8 @@ pub(super) async fn metadata(
     (Some(service(ServiceKind::Metadata, &name, outcome)), facts)
 }
 
-/// Checks whether kops-controllers accept connections. A machine that reads no store gets its configuration from
-/// kops-controllers.
+/// Checks whether kops-controllers accept connections. Does nothing if the machine reads a store, because only other
+/// machines get their configuration from kops-controllers.
 pub(super) async fn kops_controllers(boot: Option<&BootConfig>, reads_store: bool) -> Vec<Service> {
     let servers = boot.and_then(|boot| boot.config_server.as_ref()).filter(|_| !reads_store);
     let asking = servers.into_iter().flat_map(|options| &options.servers).map(|url| async move {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::system::commands::ask;
 
-/// Enough entries for the start that failed and the next one, each with a Go stack trace.
+/// Enough journal entries for two starts, each with a Go stack trace.
 const LAST_ENTRIES: &str = "1000";
 /// Enough lines for a Go stack trace.
 const LAST_LINES: usize = 200;
@@ -14,22 +14,22 @@ const LAST_LINES: usize = 200;
 const MOST_LINES: usize = 3;
 /// Maximum length of a quoted line, in characters.
 const LONGEST_LINE: usize = 300;
-/// Words in lines that say why a program failed.
+/// Words that mark a line as the reason of a failure.
 const REASONS: [&str; 9] =
     ["error", "err=", "fail", "fatal", "panic", "invalid", "unknown", "unrecognized", "cannot"];
 /// systemd's message for a main process that exited with a failure (`SD_MESSAGE_UNIT_PROCESS_EXIT` of sd-messages.h).
 const PROCESS_EXIT: &str = "98e322203f7a4ed290d09fe03c09fe15";
 
-/// An entry of the journal (systemd.journal-fields(7)). systemd before version 232 does not give IDs to starts.
+/// An entry of the journal (systemd.journal-fields(7)). Before version 232, systemd does not give each start an ID.
 #[derive(Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 struct Entry {
-    /// The text of the entry. An array of bytes if the text is not UTF-8.
+    /// The log line. An array of bytes if the line is not UTF-8.
     message: Option<Value>,
     message_id: Option<String>,
-    /// ID of the start that systemd's own entry reports on.
+    /// ID of the unit start that an entry by systemd is about.
     invocation_id: Option<String>,
-    /// ID of the start whose process wrote the entry.
+    /// ID of the unit start whose process wrote this entry.
     #[serde(rename = "_SYSTEMD_INVOCATION_ID")]
     of_process: Option<String>,
     #[serde(rename = "_PID")]
@@ -52,8 +52,7 @@ pub(super) fn of_unit(unit: &str) -> Vec<String> {
     ask(&command).map_or(vec![], |outcome| lines_with_reasons(&of_failed_start(&outcome.stdout)))
 }
 
-/// The lines of the start that failed, if it is the last or the second-to-last start. Without a failure, the lines of
-/// the last start.
+/// The lines of the failed start, if one of the last two starts failed. Otherwise the lines of the last start.
 fn of_failed_start(journal: &str) -> Vec<String> {
     let entries: Vec<Entry> = journal.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let (of_systemd, of_processes): (Vec<Entry>, Vec<Entry>) =
@@ -63,7 +62,7 @@ fn of_failed_start(journal: &str) -> Vec<String> {
     let mut starts: Vec<&str> = of_processes.iter().filter_map(|entry| entry.of_process.as_deref()).collect();
     starts.dedup();
     let last = starts.last().copied();
-    // An earlier failure has nothing to do with the state of the unit now.
+    // A failure before the last two starts does not explain the unit's present state.
     let told = failed.filter(|failed| starts.iter().rev().take(2).any(|start| start == failed)).or(last);
     let is_told = |entry: &&Entry| told.is_none() || entry.of_process.as_deref() == told;
     let messages = of_processes.iter().filter(is_told).filter_map(|entry| entry.message.as_ref()?.as_str());
@@ -71,7 +70,7 @@ fn of_failed_start(journal: &str) -> Vec<String> {
     lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
-/// The last lines that say why a program failed, without duplicates. Without such lines, simply the last lines.
+/// The last lines that say why a program failed, without duplicates. Without such lines, the last lines of the log.
 fn lines_with_reasons(lines: &[String]) -> Vec<String> {
     let is_reason = |line: &&String| {
         let lower = line.to_lowercase();
@@ -101,7 +100,7 @@ mod tests {
         super::lines_with_reasons(&text.lines().map(str::to_owned).collect::<Vec<_>>())
     }
 
-    /// An entry of a unit's process.
+    /// A journal entry that a unit's process wrote.
     fn says(start: &str, message: &str) -> String {
         let entry = serde_json::json!({
             "MESSAGE": message, "_SYSTEMD_INVOCATION_ID": start, "_PID": "77", "PRIORITY": "6",
@@ -109,7 +108,7 @@ mod tests {
         format!("{entry}\n")
     }
 
-    /// systemd's journal entry for a unit start whose main process failed.
+    /// systemd's journal entry about a unit whose main process failed.
     fn fails(start: &str) -> String {
         let entry = serde_json::json!({
             "MESSAGE": "kubelet.service: Main process exited, code=exited, status=1/FAILURE",
@@ -124,7 +123,7 @@ mod tests {
         let next = says("b", "W1 failed to find a node yet");
         assert_eq!(of_failed_start(&failed), ["E1 invalid configuration"]);
         assert_eq!(of_failed_start(&[&*failed, &next].concat()), ["E1 invalid configuration"]);
-        // The start `c` fails before it writes a line, so the lines of the last start that wrote lines are quoted.
+        // The start `c` fails before it writes a line. So the lines of the start `b` are quoted.
         assert_eq!(of_failed_start(&[&*next, &fails("c")].concat()), ["W1 failed to find a node yet"]);
     }
 

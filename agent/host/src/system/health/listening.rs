@@ -41,9 +41,9 @@ impl Processes {
     }
 }
 
-/// Finds a process outside the unit that listens at the unit's URL, and describes it. `None` if a process of the unit
-/// listens there, if nothing listens, or if this is unknown. Only root and the process's own user may inspect a
-/// process.
+/// Finds a process that does not belong to the unit and listens at the unit's URL. Returns a description of the
+/// process. `None` if a process of the unit listens there, if nothing listens, or if the caller may not inspect the
+/// process (only root and the process's own user may).
 pub(super) fn other_listener(
     root: &Path,
     url: &str,
@@ -59,7 +59,7 @@ pub(super) fn other_listener(
     }
     let own = find()?;
     let folder = |number: u32| root.join(format!("proc/{number}"));
-    // Usually the main process has the socket. Then no search through all processes is needed.
+    // Usually the main process listens. Then a search through all processes is unnecessary.
     if own.main != 0 && has_any(&folder(own.main), &sockets) {
         return None;
     }
@@ -129,7 +129,7 @@ mod tests {
             told("0100007F:2808", 8, "/kubepods.slice/kubepods-pod1.slice/cri-1.scope").unwrap(),
             "evil?[2J (process 8) listens at 127.0.0.1:10248, where kubelet.service should listen"
         );
-        // A user's own unit may have the same name.
+        // A systemd user instance may have a unit of the same name.
         let of_user = "/user.slice/user-1000.slice/user@1000.service/app.slice/kubelet.service";
         assert!(told("0100007F:2808", 8, of_user).unwrap().contains("(process 8 of kubelet.service)"));
         assert!(told("0100007F:2808", 8, "/system.slice/kubelet.service.evil.service").is_some());
@@ -152,7 +152,7 @@ mod tests {
             let is_own = || other_listener("/".as_ref(), &url, KUBELET, own).is_none();
             let names_it =
                 || told().is_some_and(|told| told.contains(&format!("(process {}", std::process::id())));
-            // A process that another test forks has the socket, too, until it ends.
+            // A child that another test forks also has the socket, until the child ends.
             let deadline = Instant::now() + Duration::from_secs(60);
             while !(names_it() && is_own()) {
                 assert!(Instant::now() < deadline, "{:?}", told());

@@ -16,10 +16,10 @@ use super::listening::{Processes, other_listener};
 use super::{Health, last_words, unhealthy};
 use crate::system::ctr::{self, Container};
 
-/// Timeout of an answer. kubelet's own probes use the same timeout for the API server's pod.
+/// Timeout of a health request. kubelet's probes of the API server use the same timeout.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum length of a quoted answer, in characters.
+/// Maximum length of a quoted response, in characters.
 const LONGEST_ANSWER: usize = 300;
 
 pub(crate) struct Machine;
@@ -75,7 +75,7 @@ async fn answers(url: &str) -> Result<(), Failure> {
     Err(unhealthy(format!("{url} answers {status}: {}", http::said(answer, LONGEST_ANSWER).await)))
 }
 
-/// The innermost cause of an error, which people understand best.
+/// The innermost cause of an error. It is the clearest part of the error chain.
 fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let said = causes::innermost(error).to_string();
     said.split(" (os error").next().unwrap_or(&said).to_owned()
@@ -94,7 +94,7 @@ async fn runtime(socket: &str) -> Result<(), Failure> {
     cri_is_loaded(&ctr::output_or_error(plugins)?)
 }
 
-/// Checks that containerd's CRI plugin works. Without the plugin, containerd still runs.
+/// Checks that containerd's CRI plugin works. containerd runs even if this plugin has failed.
 fn cri_is_loaded(plugins: &str) -> Result<(), Failure> {
     let columns = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let cri = plugins.lines().map(columns).find(|columns| columns.get(1).is_some_and(|id| id == "cri"));
@@ -107,7 +107,7 @@ fn cri_is_loaded(plugins: &str) -> Result<(), Failure> {
     }
 }
 
-/// The UID of a pod that has all of its containers in `running`.
+/// The UID of the pod whose containers are all in `running`.
 fn complete(pod: &StaticPod, running: &[Container]) -> Result<String, Failure> {
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in running {
@@ -182,7 +182,7 @@ mod tests {
                 let _ = connection.read(&mut [0; 4096]).await.unwrap();
                 let answer = format!("HTTP/1.1 {answer}\r\nconnection: close\r\n\r\n[-]etcd bad");
                 connection.write_all(answer.as_bytes()).await.unwrap();
-                // The third answer is longer than the limit and never ends.
+                // The third response is longer than the limit and never ends.
                 while answer.contains("500 Oh\r\nconnection")
                     && connection.write_all(&[b'x'; 1 << 16]).await.is_ok()
                 {}
@@ -196,8 +196,8 @@ mod tests {
             assert!(error.contains("[-]etcd badxxx") && error.len() < LONGEST_ANSWER + 100, "{error}");
         };
         tokio::join!(serve, ask);
-        // The test uses port 1, not a port it just closed: another test's child holds such a port open between fork
-        // and exec.
+        // The test uses port 1 because nothing listens there. A port that the test just closed may still be open in
+        // another test's child, between fork and exec.
         let error = answers("http://127.0.0.1:1/healthz").await.unwrap_err().to_string();
         assert!(error.contains("does not answer: Connection refused"), "{error}");
         let error = runtime("/no/such/socket").await.unwrap_err().to_string();

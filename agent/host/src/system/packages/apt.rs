@@ -15,7 +15,7 @@ const LOCKS: [LockFile<'static>; 4] = [
     LockFile::Locked("/var/cache/apt/archives/lock"),
 ];
 
-/// apt waits up to 600 s if another process takes dpkg's lock after the agent's own check.
+/// If another process takes dpkg's lock after the agent's own check, apt waits up to 600 s.
 const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
 /// apt's error for a locked list or archive folder. `DPkg::Lock::Timeout` does not make apt wait for these locks.
 const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
@@ -26,13 +26,13 @@ const KEEP_CONFIGURATION: &str = "--force-confold";
 
 /// The command that downloads the package lists.
 const UPDATE: [&str; 6] = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
-/// apt's errors for a version of a known package that no repository has. An installed version may be such a version.
+/// apt's errors if the package is known but no repository has the wanted version, even if this version is installed.
 const NOT_OFFERED: [&str; 2] = ["Can't find a source to download version", "was not found"];
 
-/// How often a command is retried because another process took a lock between the agent's check and apt's.
+/// How often a command is retried if another process takes a lock between the agent's check and apt's own check.
 const RACES: u32 = 100;
 
-/// A lock of dpkg or apt that a process holds, and this process. `None` if no process holds a lock.
+/// A locked lock file of dpkg or apt, and the process that holds the lock.
 pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
     held(&LOCKS)
 }
@@ -42,7 +42,7 @@ pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
 pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
     let names: Vec<&str> = packages.iter().map(|package| Wanted::parse(package).name).collect();
     let query = ["dpkg-query", "--show", "--showformat", SHOWN, "--"];
-    // dpkg-query fails if it does not know one package, and still prints the others.
+    // dpkg-query fails if one package is unknown, but still prints the other packages.
     let known = parse(&ask(&[&query[..], &names].concat())?.stdout);
     let mut found: BTreeSet<String> =
         packages.iter().filter(|package| is_installed(package, &known)).map(|name| (*name).into()).collect();
@@ -58,7 +58,7 @@ pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
 /// The completely installed packages among `names`, in their installed versions.
 pub(super) fn versions(names: &[&str]) -> Result<Vec<PackageVersion>> {
     let query = ["dpkg-query", "--show", "--showformat", SHOWN, "--"];
-    // dpkg-query fails if it does not know one package, and still prints the others.
+    // dpkg-query fails if one package is unknown, but still prints the other packages.
     let known = parse(&ask(&[&query[..], names].concat())?.stdout);
     let version = |InstalledPackage { name, version, .. }: InstalledPackage| PackageVersion { name, version };
     Ok(known.into_iter().map(version).collect())
@@ -69,7 +69,7 @@ pub(super) fn argument(package: &PackageVersion) -> String {
     format!("{}={}", package.name, package.version)
 }
 
-/// Downloads the package lists. Returns the packages that no repository has in this version.
+/// Downloads the package lists. Returns those of `packages` that no repository has in the wanted version.
 pub(super) fn not_offered(packages: &[PackageVersion], waiting: Waiting<'_>) -> Result<Vec<PackageVersion>> {
     let updated = unlocked(waiting, &UPDATE)?;
     if !updated.status.success() {
@@ -91,9 +91,9 @@ pub(super) fn not_offered(packages: &[PackageVersion], waiting: Waiting<'_>) -> 
     Ok(missing)
 }
 
-/// Finishes an interrupted installation, and then installs packages of the existing package lists. Removes no package: without this
-/// option, apt removes packages that need another version. The outcome is that of these packages: apt also fails if it cannot configure
-/// an unrelated package.
+/// Finishes an interrupted installation, and then installs packages from the existing package lists. Removes no
+/// package: without `--no-remove`, apt removes packages that need another version. Succeeds if these packages are
+/// installed, because apt also fails if it cannot configure an unrelated package.
 pub(super) fn replace(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
     match install_of_lists(packages, &["--no-remove"], waiting) {
@@ -105,8 +105,8 @@ pub(super) fn replace(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     }
 }
 
-/// The name under which dpkg lists a package argument of apt. `None` for patterns, tasks and files. dpkg does not know
-/// releases, so the name is without the release.
+/// The name under which dpkg lists an argument of apt. The name has no release, because dpkg does not know releases.
+/// `None` for patterns, tasks and files.
 pub(super) fn listed(package: &str) -> Option<&str> {
     let name = Wanted::parse(package).name;
     if name.contains(['*', '?', '[']) || name.starts_with('/') || name.ends_with('^') {
@@ -202,7 +202,7 @@ fn install_words<'a>(packages: &[&'a str]) -> Vec<&'a str> {
     [downgrades, &["install", "--no-install-recommends", "--"], packages].concat()
 }
 
-/// Finishes an interrupted installation, and then installs packages of the newest package lists.
+/// Finishes an interrupted installation, updates the package lists, and then installs packages.
 pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
     let updated = unlocked(waiting, &UPDATE)?;
@@ -223,13 +223,13 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     }
 }
 
-/// Finishes an interrupted installation, and then installs packages that were just fetched.
+/// Finishes an interrupted installation, and then installs packages that were just downloaded.
 pub(super) fn install_fetched(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
     install_of_lists(packages, &[], waiting)
 }
 
-/// Installs packages of the existing package lists, without an update. `options` are additional options of apt-get.
+/// Installs packages from the existing package lists, without an update. `options` are additional options of apt-get.
 fn install_of_lists(packages: &[&str], options: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let keep = format!("Dpkg::Options::={KEEP_CONFIGURATION}");
     let apt_get =
@@ -264,7 +264,8 @@ pub(super) fn update_from(list: &str, waiting: Waiting<'_>) -> Result<()> {
     let only = format!("Dir::Etc::sourcelist={list}");
     let update = [
         &["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &only, "-o", "Dir::Etc::sourceparts=-"][..],
-        // The downloaded package lists of other repositories stay. A package list that cannot be read is an error.
+        // Without these options, apt would remove the package lists of other repositories, and ignore a package list
+        // that it cannot download.
         &["-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any", "update"],
     ]
     .concat();
@@ -279,7 +280,7 @@ fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     let configure = ["dpkg", KEEP_CONFIGURATION, "--configure", "-a"];
     let outcome = ask_outliving(&configure)?;
     if !outcome.status.success() {
-        // The node may not need the interrupted package. If the node needs it, the installation by apt fails next.
+        // The node may not need the interrupted package. If it does, the installation by apt fails next.
         waiting.progress.warned(&format!(
             "an interrupted installation of packages cannot be finished: {}",
             refused(&configure, &outcome)
@@ -290,7 +291,7 @@ fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command when no process holds a lock. Retries if another process took the lock first.
+/// Waits until no process holds a lock, and then runs a command. Retries if another process takes a lock first.
 fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     let mut races = 0;
     loop {

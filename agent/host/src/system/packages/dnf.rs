@@ -7,7 +7,7 @@ use super::versions::PackageVersion;
 use crate::error::{Error, Result};
 use crate::system::commands::{ask, ask_outliving, refused, run};
 
-/// The locks of dnf and yum. Both wait for these locks by themselves, but do not say which process holds a lock.
+/// The locks of dnf and yum. dnf and yum wait for these locks, but do not say which process holds a lock.
 const LOCKS: [LockFile<'static>; 3] = [
     LockFile::Numbered("/var/cache/dnf/metadata_lock.pid"),
     LockFile::Numbered("/var/lib/dnf/rpmdb_lock.pid"),
@@ -18,7 +18,7 @@ const SHOWN: &str = "%{NAME}\\t%{VERSION}-%{RELEASE}\\n";
 /// rpm's lock for a transaction, in the folder of its database. dnf does not wait for this lock.
 const TRANSACTION_LOCK: &str = ".rpm.lock";
 
-/// A lock of dnf, yum or rpm that a process holds, and this process. `None` if no process holds a lock.
+/// A locked lock file of dnf, yum or rpm, and the process that holds the lock.
 pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
     let transaction = transaction_lock()?;
     held(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())
@@ -36,11 +36,11 @@ pub(super) fn listed(package: &str) -> Option<&str> {
     (!is_file && !is_other).then_some(package)
 }
 
-/// Filters `packages` to the installed ones: by name, with or without a version, or provided by another package.
+/// Filters `packages` to the installed ones. An argument may be a name with or without a version, or a name that
+/// another package provides.
 pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
     let mut installed = BTreeSet::new();
     for package in packages {
-        // rpm understands `name-version-release.arch` by itself.
         let is_known = |options: &[&str]| -> Result<bool> {
             Ok(ask(&[&["rpm", "--query"], options, &["--", package]].concat())?.status.success())
         };
@@ -63,7 +63,7 @@ pub(super) fn fetch(installer: &str, packages: &[&str]) -> Result<()> {
 /// The installed packages among `names`, in their installed versions.
 pub(super) fn versions(names: &[&str]) -> Result<Vec<PackageVersion>> {
     let query = ["rpm", "--query", "--queryformat", SHOWN, "--"];
-    // rpm fails if one package is not installed, and still prints the others.
+    // rpm fails if one package is not installed, but still prints the other packages.
     Ok(parse(&ask(&[&query[..], names].concat())?.stdout))
 }
 
@@ -74,13 +74,13 @@ fn parse(shown: &str) -> Vec<PackageVersion> {
     shown.lines().filter_map(|line| line.split_once('\t')).map(version).collect()
 }
 
-/// The argument of dnf and yum for a package in one version.
 pub(super) fn argument(package: &PackageVersion) -> String {
     format!("{}-{}", package.name, package.version)
 }
 
-/// The command by which an operator installs packages in these versions, also older ones. yum needs one verb for a newer version and
-/// another one for an older version, and may end with 0 although it has nothing to do. So rpm checks the versions afterwards.
+/// The command by which an operator installs packages in the given versions, which may be older than the installed
+/// ones. yum has one verb for newer versions and one for older versions. If a verb has nothing to do, yum exits with
+/// 0. So `rpm --query` shows the versions at the end.
 pub(super) fn command(installer: &str, packages: &str) -> String {
     let name = installer.trim_start_matches("/usr/bin/");
     match is_dnf(installer) {
@@ -89,8 +89,8 @@ pub(super) fn command(installer: &str, packages: &str) -> String {
     }
 }
 
-/// Downloads the package lists. Returns the packages that no repository has in this version. yum has no such query, so its next
-/// installation finds the missing packages.
+/// Downloads the package lists. Returns those of `packages` that no repository has in the wanted version. yum cannot
+/// list them, so its next installation fails if a package is missing.
 pub(super) fn not_offered(installer: &str, packages: &[PackageVersion]) -> Result<Vec<PackageVersion>> {
     if !is_dnf(installer) {
         run(&[installer, "clean", "expire-cache"])?;
@@ -106,7 +106,8 @@ pub(super) fn not_offered(installer: &str, packages: &[PackageVersion]) -> Resul
     Ok(missing)
 }
 
-/// Installs packages in these versions, also older ones. yum needs another command for an older version.
+/// Installs packages in the given versions, which may be older than the installed ones. yum has a separate verb for
+/// older versions.
 pub(super) fn replace(installer: &str, packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let transaction = transaction_lock()?;
     let mut failure = None;
@@ -114,11 +115,11 @@ pub(super) fn replace(installer: &str, packages: &[&str], waiting: Waiting<'_>) 
         waiting.for_locks(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())?;
         let command = [&[installer, verb, "--assumeyes"][..], options(installer), packages].concat();
         let outcome = ask_outliving(&command)?;
-        // yum also ends with 0 if a newer version is installed.
+        // yum exits with 0 even if a newer version stays installed. So the installed versions decide.
         if installed(packages)?.len() == packages.len() {
             return Ok(());
         }
-        // A verb that has nothing to do ends with 0, so the outcome of the other verb has the cause.
+        // A verb that has nothing to do exits with 0. So the error comes from the verb that failed.
         if failure.is_none() || !outcome.status.success() {
             failure = Some(refused(&command, &outcome));
         }

@@ -6,9 +6,9 @@ use crate::error::Result;
 use crate::root::Root;
 use crate::system::commands::ask;
 
-/// dpkg's file lists of all packages, with one path a line (dpkg-query(1), `--listfiles`).
+/// The folder of dpkg's file lists. A file list has one path a line (dpkg-query(1), `--listfiles`).
 const LISTS: &str = "/var/lib/dpkg/info";
-/// Folders that are links into `/usr` on all but old machines. A package may list a file by either path
+/// Folders that are links into `/usr` on all but old machines. A package may list a file by the path in either folder
 /// (file-hierarchy(7), "Compatibility Symlinks").
 const MERGED: [&str; 4] = ["/bin/", "/lib/", "/lib64/", "/sbin/"];
 
@@ -35,13 +35,13 @@ pub(super) fn of_rpm(paths: &[&str]) -> Result<BTreeSet<String>> {
         return Ok(BTreeSet::new());
     }
     let query = ["rpm", "--query", "--file", "--"];
-    // rpm fails if no package owns one of the files, and still prints the others.
+    // rpm fails if one of the files belongs to no package, but still prints the other files.
     let outcome = ask(&[&query[..], paths].concat())?;
     Ok(owned_of(paths, &outcome.stdout, &outcome.stderr))
 }
 
-/// Filters `paths` by rpm's output: rpm prints a line for each file without a package (rpm(8), "file … is not owned by
-/// any package").
+/// Removes the files without a package from `paths`. rpm prints a line for each of these files (rpm(8), "file … is
+/// not owned by any package").
 fn owned_of(paths: &[&str], stdout: &str, stderr: &str) -> BTreeSet<String> {
     let lines: BTreeSet<&str> = stdout.lines().chain(stderr.lines()).map(str::trim).collect();
     let has_none = |path: &&&str| {
@@ -51,7 +51,7 @@ fn owned_of(paths: &[&str], stdout: &str, stderr: &str) -> BTreeSet<String> {
     paths.iter().filter(|path| !has_none(path)).map(|path| (*path).to_owned()).collect()
 }
 
-/// A form of the path that is equal for both names of a merged folder.
+/// The path without `/usr` if its folder is a link into `/usr`. Both paths of a file have the same result.
 fn merged(path: &str) -> &str {
     match path.strip_prefix("/usr") {
         Some(rest) if MERGED.iter().any(|folder| rest.starts_with(folder)) => rest,

@@ -14,28 +14,28 @@ use crate::system::commands::{Outcome, prepare};
 use crate::system::deadline::ask_prepared;
 
 const TIMEOUT: Duration = Duration::from_secs(25);
-/// Timeout of one connection, in seconds. It is short, so that one silent repository does not use up the whole time.
+/// Timeout of one connection, in seconds. A short timeout leaves time for the other repositories if one is silent.
 const ACQUIRE_TIMEOUT: &str = "10";
-/// The targets that apt downloads besides release files. The first check switches these targets off (apt.conf(5)).
-/// Other programs may add more targets, which stay on.
+/// The targets of `apt-get update` besides release files. The first check switches these targets off (apt.conf(5)).
+/// Targets that other programs added stay on.
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
-/// Removes the hooks that other packages run around an update, because hooks change the machine. apt reads the file of
-/// `-c` after the machine's own configuration, and only a file can empty a list (apt.conf(5)).
+/// Removes the hooks that packages add to `apt-get update`, because hooks change the machine. Only a file can empty a
+/// list, and apt reads the file of `-c` last (apt.conf(5)).
 const WITHOUT_HOOKS: &str = "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n\
                              #clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Post-Invoke-Stats;\n";
 /// Maximum length of the message about one repository, in characters.
 const LONGEST_COMPLAINT: usize = 300;
-/// The line that apt prints after the errors of single repositories.
+/// apt's last line, after the errors of the single repositories.
 const SUMMARY: &str = "Some index files failed to download";
 
-/// Checks which repositories of apt's lists answer. `options` are additional options of apt.
+/// Checks which repositories of apt's lists respond. `options` are additional options of apt.
 pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
     let no_indexes = INDEXES.map(|index| format!("Acquire::IndexTargets::{index}::DefaultEnabled=false"));
     let heads: Vec<&str> = no_indexes.iter().map(String::as_str).chain(options.iter().copied()).collect();
     let answers = ask(&heads)?;
-    // apt reads the index of a trusted repository even if its release file is missing. So the second check
-    // includes the indexes.
+    // apt reads the index of a trusted repository even without a release file. So a missing release file requires a
+    // second check, which includes the indexes.
     match answers.of_repositories.values().any(|answer| *answer == Answer::NoReleaseFile) {
         true => Ok(ask(options)?.into()),
         false => Ok(answers.into()),
@@ -66,7 +66,7 @@ fn ask(options: &[&str]) -> Seen<Answers> {
     read(&outcome.ok_or_else(|| Unseen::new("apt-get is not installed"))?)
 }
 
-/// Creates the folders that apt needs. apt downloads as another user, who must be able to reach them.
+/// Creates the folders that apt needs. apt downloads as an unprivileged user, who must be able to enter the folders.
 fn prepare_folder(folder: &Path) -> io::Result<()> {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
     std::fs::write(folder.join("apt.conf"), WITHOUT_HOOKS)?;
@@ -76,7 +76,7 @@ fn prepare_folder(folder: &Path) -> io::Result<()> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
-    /// apt skipped the release file (`Ign`). apt prints this for some repositories only.
+    /// apt skipped the release file (`Ign`). apt does so only for some repositories.
     NoReleaseFile,
     Came,
     Failed,
@@ -84,7 +84,7 @@ enum Answer {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Answers {
-    /// The best answer of each repository, by URL and suite.
+    /// The best result for each repository, by URL and suite.
     of_repositories: BTreeMap<String, Answer>,
     complaints: Vec<String>,
 }
@@ -136,7 +136,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Checks the repositories of a list. The tests use folders, so apt needs no network.
+    /// Checks the repositories of a list. In the tests, repositories are folders, so apt needs no network.
     fn of_list(list: &str) -> Seen<Repositories> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("list");

@@ -16,13 +16,14 @@ use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LockFile<'a> {
-    /// A file locked by fcntl(2): apt, dpkg and rpm.
+    /// The path of a file that is locked by fcntl(2). apt, dpkg and rpm lock files in this way.
     Locked(&'a str),
-    /// A file with a PID: dnf and yum. The file may be stale; dnf and yum themselves check whether the process runs.
+    /// The path of a file that contains the PID of the holder. dnf and yum lock in this way. A stale file is no lock:
+    /// dnf and yum check whether the process still runs.
     Numbered(&'a str),
 }
 
-/// The wait for another process's lock.
+/// How to wait for a lock that another process holds.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting<'a> {
     pub(super) timeout: Duration,
@@ -33,7 +34,7 @@ pub(super) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// Waits up to 600 s for a lock. The upgrade of a whole machine takes that long.
+    /// Waits up to 600 s for a lock. An upgrade of all packages can take that long.
     pub(super) fn reporting_to(progress: &'a dyn Progress) -> Waiting<'a> {
         Waiting { timeout: Duration::from_secs(600), pause: Duration::from_secs(1), progress }
     }
@@ -64,12 +65,12 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// The first of these locks that another process holds, and that process.
+/// The first of these files that another process has locked, and this process.
 pub(super) fn held(files: &[LockFile<'_>]) -> Result<Option<(String, String)>> {
     Ok(first_held(files)?.map(|(path, holder)| (path.to_owned(), holder)))
 }
 
-/// The first of these locks that another process holds, and that process.
+/// The first of these files that another process has locked, and this process.
 fn first_held<'f>(files: &[LockFile<'f>]) -> Result<Option<(&'f str, String)>> {
     for file in files {
         let (path, holder) = match *file {
@@ -112,7 +113,7 @@ fn open(path: &str) -> io::Result<Option<File>> {
     }
 }
 
-/// Describes a process for people. A process in another PID namespace has no PID here.
+/// Describes a process for people. If the process is in another PID namespace, its PID is unknown here.
 fn describe(number: i32) -> String {
     if number <= 0 {
         return "another process".into();
@@ -132,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Kills a process as soon as the wait for it begins, and records the messages.
+    /// Kills a process as soon as the agent reports that it waits for the process. Records the reports.
     struct Ending(Mutex<(Option<Child>, Vec<String>)>);
 
     impl Progress for Ending {
@@ -198,7 +199,7 @@ mod tests {
         let shown = path.to_str().unwrap();
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         std::fs::write(&path, format!("{}\n", child.id())).unwrap();
-        // Right after the start, the kernel still shows the child under the test's own name.
+        // Between fork and exec, the kernel shows the child under the test's own name.
         while !numbered(shown).unwrap().unwrap().contains("sleep") {
             assert!(child.try_wait().unwrap().is_none(), "the process does not run, or has another name");
             std::thread::yield_now();

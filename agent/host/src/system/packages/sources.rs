@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::root::{Metadata, Root};
 use crate::staged::write_file;
 
-/// The start of the comment line with the key's URL. The line informs people, and `find` compares the URL.
+/// The start of a comment line in a list file. The rest of the line is the URL of the key. `find` compares this URL
+/// with the wanted URL.
 const KEY_COMMENT: &str = "# Signed with the key ";
 
 /// The two formats of a key that apt reads: armored text, or binary OpenPGP.
@@ -21,7 +22,8 @@ const EXTENSIONS: [&str; 2] = ["asc", "gpg"];
 /// The files that were written for a repository.
 pub(crate) struct Written {
     pub(crate) list: String,
-    /// The previous content of each path: an operator's list or key of the same name, or an earlier key of the agent.
+    /// The previous content of each path, if there was a file. The file may be an operator's, or an older key of the
+    /// agent.
     before: Vec<(String, Option<Before>)>,
 }
 
@@ -31,11 +33,10 @@ struct Before {
 }
 
 impl Written {
-    /// Restores the previous files.
     pub(super) fn revert(&self, root: &Root) -> Result<()> {
         self.before.iter().try_for_each(|(path, before)| match before {
             Some(Before { bytes, metadata }) => {
-                // A user without root's rights cannot change owners, so this user owned the old file, too.
+                // Without root's rights, the agent cannot change owners. So its own user also owned the old file.
                 let owner = Uid::effective().is_root().then_some((metadata.uid, metadata.gid));
                 write_file(root, path, metadata.mode, owner, bytes)
             }
@@ -57,8 +58,8 @@ fn key_path(name: &str, extension: &str) -> String {
     format!("/etc/apt/keyrings/{name}.{extension}")
 }
 
-/// The repository as it is set up. Equals `wanted` if list and key are correct. `None` if the list is missing or not
-/// readable for all users.
+/// The repository as the machine has it. If list and key are correct, the result equals `wanted`. `None` if the list
+/// is missing or not readable for all users.
 pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<PackageSource>> {
     let list = list_path(&wanted.name);
     let Some(text) = root.read(&list)? else { return Ok(None) };
@@ -76,7 +77,7 @@ pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<Package
         }
     }
     let sources = text.lines().filter(|line| line.starts_with("deb")).map(str::to_owned).collect();
-    // The empty keyring makes the result differ from every wanted repository.
+    // List or key differ from `wanted`. The empty keyring makes the result differ from every wanted repository.
     Ok(Some(PackageSource { name: wanted.name.clone(), keyring: String::new(), sources }))
 }
 
@@ -93,12 +94,12 @@ pub(crate) fn write(
     })?;
     let list = list_path(&source.name);
     let key_file = key_path(&source.name, extension);
-    // Keys come before the list, here and below: a list without its key is useless.
+    // Keys come before the list: a list without its key is useless.
     let paths = EXTENSIONS.map(|extension| key_path(&source.name, extension));
     let paths = paths.into_iter().chain([list.clone()]);
     let before = paths.map(|path| Ok((path.clone(), before(root, &path)?))).collect::<Result<_>>()?;
     let written = Written { list, before };
-    // apt reads the key as its own user, so it must be readable for all.
+    // apt reads the key as an unprivileged user, so the key must be readable for all users.
     write_file(root, &key_file, 0o644, owner, key)?;
     write_file(root, &written.list, 0o644, owner, render(source, &key_file).as_bytes())?;
     for other in EXTENSIONS.into_iter().filter(|other| *other != extension) {
@@ -119,7 +120,7 @@ fn remove(root: &Root, path: &str) -> Result<()> {
     }
 }
 
-/// The file extension that tells apt the format of a key. `None` if the bytes are no key.
+/// The file extension for the format of a key. `None` if the bytes are no key.
 fn armor(key: &[u8]) -> Option<&'static str> {
     if key.trim_ascii_start().starts_with(b"-----BEGIN PGP PUBLIC KEY BLOCK-----") {
         return Some("asc");
@@ -193,7 +194,7 @@ mod tests {
         assert_ne!(find(&root, &rotated).unwrap(), Some(rotated));
         std::fs::remove_file(folder.path().join("etc/apt/keyrings/gvisor.asc")).unwrap();
         assert_ne!(find(&root, &gvisor()).unwrap(), Some(gvisor()));
-        // Upstream's nodeup leaves the list in this form.
+        // Upstream's nodeup writes this form of the list.
         let list = folder.path().join("etc/apt/sources.list.d/gvisor.list");
         std::fs::write(&list, gvisor().sources.join("\n")).unwrap();
         let found = find(&root, &gvisor()).unwrap().unwrap();

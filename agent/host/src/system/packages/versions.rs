@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A package in one version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackageVersion {
     pub name: String,
@@ -13,7 +12,8 @@ pub struct PackageVersion {
 }
 
 impl PackageVersion {
-    /// The package of a release of the agent (`packaging/packages`). Package managers sort a version with a tilde before the release.
+    /// The package of a release of the agent (`packaging/packages`). The `-` of a pre-release becomes `~`, because
+    /// package managers sort `~` before the release.
     pub fn of_release(name: &str, version: &str) -> PackageVersion {
         PackageVersion { name: name.to_owned(), version: format!("{}-1", version.replacen('-', "~", 1)) }
     }

@@ -24,9 +24,9 @@ pub(super) fn own_chains(saved: &str) -> BTreeSet<(&str, &str)> {
     chains
 }
 
-/// The input for `iptables-restore --noflush` that removes the pod network's chains and every rule that jumps to them.
-/// `None` if there are no such chains and rules. If a rule has gone meanwhile, iptables-restore leaves its table
-/// unchanged.
+/// The input for `iptables-restore --noflush` that removes the pod network's chains, and every rule that jumps to one
+/// of these chains. `None` if there is nothing to remove. If a rule was deleted since `saved` was read,
+/// iptables-restore fails and does not change the table.
 pub(super) fn removal(saved: &str) -> Option<String> {
     let chains = own_chains(saved);
     let mut script = String::new();

@@ -34,7 +34,7 @@ pub(super) fn node_ports(saved: &str) -> BTreeSet<(Protocol, String)> {
         let protocol = match set.strip_prefix("LOCAL-").unwrap_or(set) {
             "TCP" => "-t",
             "UDP" => "-u",
-            // Names of sets have a maximum length, so the end may be cut off.
+            // ipset names have a maximum length, so the kube-proxy name for SCTP may be cut off.
             sctp if sctp.starts_with("SCTP") => "--sctp-service",
             _ => return None,
         };
@@ -43,8 +43,8 @@ pub(super) fn node_ports(saved: &str) -> BTreeSet<(Protocol, String)> {
     saved.lines().filter_map(port).collect()
 }
 
-/// The pod network's services in the output of `ipvsadm --save` (`-A -t 10.0.0.1:443 -s rr`), each as protocol flag
-/// and address with port.
+/// The pod network's services in the output of `ipvsadm --save` (`-A -t 10.0.0.1:443 -s rr`). Each service is a
+/// protocol flag, and an address with a port.
 pub(super) fn services<'a>(saved: &'a str, own: &Own) -> Vec<(&'a str, &'a str)> {
     let service = |line: &'a str| match line.split(' ').collect::<Vec<_>>().as_slice() {
         ["-A", protocol, place, ..] => {

@@ -1,7 +1,6 @@
 //! The names of the pod network's interfaces, chains, tables and sets, and the source of each name. Only names that no
 //! other program uses are listed, so an operator's own rules are never touched.
 
-/// Full names of interfaces.
 const INTERFACES: [&str; 13] = [
     // containernetworking/plugins, plugins/main/bridge/bridge.go: the default name of a bridge.
     "cni0",
@@ -40,7 +39,7 @@ const CHAIN_PREFIXES: [&str; 9] = [
     "KUBE-",
     // projectcalico/calico: felix/rules/rule_defs.go.
     "cali-",
-    // cilium/cilium: pkg/datapath/iptables. Chains from before an upgrade have the prefix OLD_.
+    // cilium/cilium: pkg/datapath/iptables. During an upgrade, Cilium renames old chains with the prefix OLD_.
     "CILIUM_",
     "OLD_CILIUM_",
     // flannel-io/flannel: FLANNEL-FWD and FLANNEL-POSTRTG in pkg/trafficmngr/iptables/iptables.go.
@@ -52,25 +51,27 @@ const CHAIN_PREFIXES: [&str; 9] = [
     "AWS-CONNMARK-CHAIN-",
     "WEAVE-",
 ];
-/// Full names of chains: kubenet's on kOps nodes (nodeup/pkg/model/containerd.go), kindnet's before it used nftables,
-/// and Weave's main chain.
+/// Full names of chains: kubenet's on kOps nodes (nodeup/pkg/model/containerd.go), the chain of kindnet versions
+/// without nftables, and Weave's main chain.
 const CHAINS: [&str; 3] = ["IP-MASQ", "KIND-MASQ-AGENT", "WEAVE"];
 /// The firewall plugin creates this chain for an administrator's own rules (plugins/meta/firewall/README). It belongs
 /// to the pod network only while it is empty.
 pub(super) const ADMINISTRATORS_CHAIN: &str = "CNI-ADMIN";
-/// Comment prefixes of rules in the machine's standard chains. These rules jump to no chain of the pod network.
+/// Comment prefixes of the pod network's rules in the machine's standard chains. Only the comment identifies these
+/// rules, because they jump to no chain of the pod network.
 const COMMENTS: [&str; 5] = [
     // kubernetes/dns: cmd/node-cache/app/cache_app.go.
     "NodeLocal DNS Cache: ",
     // aws/amazon-vpc-cni-k8s: pkg/networkutils/network.go.
     "AWS, primary ENI\"",
     "AWS, CONNMARK\"",
-    // flannel's rules before it had its own chains (pkg/trafficmngr/iptables/iptables.go still has the comments).
+    // flannel versions without own chains have these rules (pkg/trafficmngr/iptables/iptables.go still has the
+    // comments).
     "flanneld masq\"",
     "flanneld forward\"",
 ];
-/// Name prefixes of ipsets, for rules that have no chain or comment of their own: kube-router's rules for traffic that
-/// leaves pods (pkg/controllers/routing/pod_egress.go).
+/// Name prefixes of ipsets. Some rules of kube-router have no own chain or comment, and only the ipset identifies
+/// them: the rules for traffic that leaves pods (pkg/controllers/routing/pod_egress.go).
 const SETS_OF_RULES: [&str; 2] = ["kube-router-", "inet6:kube-router-"];
 
 /// Full names of nftables tables.
@@ -124,7 +125,7 @@ pub(super) fn is_own_set(name: &str) -> bool {
     begins_with_any(name, &SET_PREFIXES)
 }
 
-/// Whether a rule belongs to the pod network, by its comment or by the set it refers to.
+/// Whether a rule's comment or ipset shows that the rule belongs to the pod network.
 pub(super) fn is_own_by_mark(rule: &str) -> bool {
     COMMENTS.iter().any(|comment| rule.contains(&format!(" --comment \"{comment}")))
         || SETS_OF_RULES.iter().any(|set| rule.contains(&format!(" --match-set {set}")))

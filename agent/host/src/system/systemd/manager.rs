@@ -6,7 +6,7 @@ use super::unit::{Act, Job, UnitState};
 use crate::error::Result;
 
 pub trait Systemd: Send + Sync {
-    /// The states of these units, in the same order.
+    /// The states of `units`, in the order of `units`.
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>>;
 
     /// Makes systemd read all unit files again.
@@ -19,7 +19,6 @@ pub trait Systemd: Send + Sync {
     /// Disables a unit at boot. systemd notices the change only after [`Systemd::reload`].
     fn disable(&self, unit: &str) -> Result<()>;
 
-    /// Starts a unit and waits until it runs.
     fn start(&self, unit: &str) -> Result<()>;
 
     /// Requests the start of a unit and does not wait for it.
@@ -27,29 +26,27 @@ pub trait Systemd: Send + Sync {
         self.start(unit)
     }
 
-    /// Stops a unit and waits until it has stopped.
     fn stop(&self, unit: &str) -> Result<()>;
 
     /// Kills all processes of a unit immediately, whatever its state. A unit without processes is no error.
     fn kill(&self, unit: &str) -> Result<()>;
 
-    /// Restarts a unit and waits until it runs.
     fn restart(&self, unit: &str) -> Result<()>;
 
-    /// Runs a program as a transient unit and does not wait for it. The unit is gone after the program ends. If the
-    /// unit already runs, it keeps running. An implementation that manages no processes does nothing.
+    /// Starts a program as a transient unit and does not wait for its end. The unit disappears when the program ends.
+    /// If the unit already runs, nothing changes. The default implementation does nothing.
     fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         let _ = (unit, command);
         Ok(())
     }
 
-    /// Requests a reboot of the machine, and does not wait for it. An implementation that manages no machine does nothing.
+    /// Requests a reboot of the machine and does not wait for it. The default implementation does nothing.
     fn reboot(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Requests a job and returns immediately. A job may wait for other jobs, even for this very run. A job may also
-    /// take any time: a oneshot has no timeout (systemd.service(5), `TimeoutStartSec=`).
+    /// Requests a job and returns immediately. A job may wait for other jobs, even for the job that runs the agent. A
+    /// job may take any time, because a oneshot has no timeout (systemd.service(5), `TimeoutStartSec=`).
     fn begin(&self, act: Act, unit: &str) -> Job {
         Box::pin(std::future::ready(match act {
             Act::Start => self.start(unit),
@@ -66,7 +63,7 @@ pub trait Systemd: Send + Sync {
     }
 
     /// Whether the start of a unit waits for the end of this run, directly or through a unit in `left`. The units in
-    /// `left` are known to wait for this run.
+    /// `left` already wait for this run.
     fn waits_for_this_run(&self, unit: &str, left: &BTreeSet<String>) -> Result<bool> {
         let _ = (unit, left);
         Ok(false)

@@ -19,8 +19,8 @@ const REQUEST: [&str; 8] = [
     "--property=KillMode=mixed",
 ];
 
-/// Runs a program as a transient unit, with the variables of this process's unit, and waits for its end. Stopping
-/// this process's unit also stops the transient unit. Fails if the program fails.
+/// Runs a program as a transient unit, with the variables of the agent's own unit, and waits for its end. If systemd
+/// stops the agent's unit, it also stops the transient unit. Fails if the program fails.
 pub fn run_outside(unit: &str, command: &[&str]) -> Result<()> {
     let own = own_unit().ok_or_else(|| Error::Unit {
         doing: Act::Start.name(),
@@ -39,9 +39,9 @@ pub fn run_outside(unit: &str, command: &[&str]) -> Result<()> {
     conclude(Act::Start, unit, ask_once(&request)?)
 }
 
-/// The options that pass a unit's variables on, from the output of `systemctl show`. A variable is an option only if it
-/// has the same value in this process (`value`). A different value is from a file and may be a secret, which must not
-/// be an argument.
+/// The `systemd-run` options for a unit's variables, from the output of `systemctl show`. A variable becomes an
+/// option only if this process has the same value (`value`). Another value comes from an environment file and may be
+/// a secret, and an argument is visible to all users.
 fn variables(shown: &str, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut options = Vec::new();
     for line in shown.lines() {

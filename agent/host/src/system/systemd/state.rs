@@ -23,8 +23,8 @@ pub(super) const PROPERTIES: [&str; 10] = [
     "NeedDaemonReload",
 ];
 
-/// Derives the state. `get` returns a property as `systemctl show` writes it in UTC, or an empty string if the unit's
-/// type has no such property.
+/// Derives a unit's state from its properties. `get` returns a property as `systemctl show` writes it in UTC. If the
+/// unit's type has no such property, `get` returns an empty string.
 pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitState {
     let enablement = match get("UnitFileState") {
         "enabled" | "alias" | "linked" => Enablement::Enabled,
@@ -32,7 +32,7 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
         _ => Enablement::Disabled,
     };
     let running = match get("ActiveState") {
-        // A unit in a restart loop is `activating`. systemd restarts this unit without a request.
+        // A unit in a restart loop is `activating`. systemd itself restarts this unit.
         "active" | "reloading" | "refreshing" | "activating" => true,
         "inactive" => has_done_its_work(&get),
         _ => false,
@@ -51,9 +51,10 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
     UnitState { is_known, enablement, running, rests, restarting, starting, started, unread }
 }
 
-/// When the main process of a unit started. If the clock was set back since the start, the computed time is too early:
-/// files written before the start have later dates. So the result is the later of the computed time and systemd's own
-/// timestamp. `None` for a unit that a timer or socket starts and that has no process now.
+/// When the main process of a unit started. Two times are known: systemd's timestamp, and a time computed from the
+/// monotonic clock. The later one counts: if the clock was set back after the start, the computed time is earlier
+/// than the dates of files written before the start. `None` for a unit without a process that a timer or socket
+/// starts.
 fn started<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> Option<SystemTime> {
     if get("ActiveState") == "inactive" && !get("TriggeredBy").is_empty() {
         return None;
@@ -76,8 +77,8 @@ pub(super) fn is_starting<'a>(get: impl Fn(&str) -> &'a str) -> bool {
     get("ActiveState") == "activating" && !get("SubState").starts_with("auto-restart")
 }
 
-/// Whether an inactive unit has nothing left to do. Either a timer or socket starts it when needed, or it is a oneshot
-/// that has run since boot.
+/// Whether an inactive unit has nothing left to do. This is so for a unit that a timer or socket starts, and for a
+/// oneshot that has run since boot.
 fn has_done_its_work<'a>(get: impl Fn(&str) -> &'a str) -> bool {
     let has_run = !matches!(get("ExecMainStartTimestampMonotonic"), "" | "0");
     get("Result") == "success" && (!get("TriggeredBy").is_empty() || (get("Type") == "oneshot" && has_run))

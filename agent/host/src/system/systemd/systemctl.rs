@@ -19,10 +19,11 @@ use crate::system::child::{POLL, Runner};
 use crate::system::clock::Clock;
 use crate::system::commands::{Outcome, ask_prepared, not_run, prepare, refused};
 
-/// How long `systemctl` waits for an answer, instead of its default of 25 s. Reading all unit files again
-/// takes longest.
+/// Timeout of a request to systemd. It is longer than the default of 25 s, because systemd may need more time to read
+/// all unit files again.
 const ANSWER_TIMEOUT: &str = "180s";
-/// The maximum number of attempts at a request. The connection breaks if systemd executes itself again, for example after its upgrade.
+/// The maximum number of attempts at a request. The connection breaks if systemd re-executes itself, for example
+/// after its upgrade.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time for a job to enter systemd's queue. Then the next job is requested anyway.
@@ -38,7 +39,8 @@ const LOST: [&str; 8] = [
     "Failed to connect to bus",
     "Failed to get D-Bus connection",
 ];
-/// The elements of `LOST` which show that systemd has queued the job and that `systemctl` waited for its end.
+/// The elements of `LOST` that show two facts: systemd had queued the job, and `systemctl` waited for the end of the
+/// job.
 const WAITED: [&str; 2] = ["connection terminated", "Failed to wait for response"];
 /// This directory exists if systemd is the machine's init system (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
@@ -52,7 +54,7 @@ impl Systemd for Systemctl {
             return Ok(vec![]);
         }
         let properties = format!("--property={}", PROPERTIES.join(","));
-        // `systemctl show` prints timestamps in the time zone of the caller.
+        // Without `TZ`, `systemctl show` prints timestamps in the caller's time zone.
         let mut command = vec!["env", "TZ=UTC", "systemctl", "show", &properties, "--"];
         command.extend(units);
         let states = parse(&run(&command)?, &Clock::now());
@@ -146,8 +148,8 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Requests a job, and returns once the job is in systemd's queue: systemd orders units only among jobs that it
-/// knows. A thread waits for the end of the job.
+/// Requests a job, and returns once the job is in systemd's queue. The order of the units' start depends on this,
+/// because systemd orders units only among queued jobs. A thread waits for the end of the job.
 fn begin(act: Act, unit: &str, runner: &Runner) -> Result<oneshot::Receiver<Result<()>>> {
     let command = ["systemctl", act.name(), "--", unit];
     let not_run = |error: std::io::Error| not_run(&command, &error);
@@ -158,7 +160,7 @@ fn begin(act: Act, unit: &str, runner: &Runner) -> Result<oneshot::Receiver<Resu
     let (tell, told) = oneshot::channel();
     let (waiting, waited_for) = (runner.clone(), unit.to_owned());
     let wait = move || {
-        // The waiting future may have been dropped.
+        // If the waiting future was dropped, sending fails.
         let _ = tell.send(end_of(act, &waited_for, &waiting, stderr));
     };
     let thread = thread::Builder::new().name("systemctl".into()).spawn(wait).map_err(|error| {
@@ -176,29 +178,29 @@ fn begin(act: Act, unit: &str, runner: &Runner) -> Result<oneshot::Receiver<Resu
     Ok(told)
 }
 
-/// Waits until the `systemctl` of `runner` ends, and returns the error of the job that it requested.
+/// Waits until the `systemctl` of `runner` ends. Returns the error of the job that this `systemctl` requested.
 fn end_of(act: Act, unit: &str, runner: &Runner, stderr: Option<ChildStderr>) -> Result<()> {
     let command = ["systemctl", act.name(), "--", unit];
     let not_run = |error: std::io::Error| not_run(&command, &error);
     let mut said = Vec::new();
     stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut said)).map_err(not_run)?;
     let forever = Instant::now() + Duration::from_secs(u32::MAX.into());
-    // `None` means that the waiting future was dropped.
+    // The runner killed `systemctl` because the waiting future was dropped.
     let Some(status) = runner.wait(forever).map_err(not_run)? else { return Ok(()) };
     conclude(act, unit, Output { status, stdout: Vec::new(), stderr: said }.into())
 }
 
-/// Requests a job, and waits for its end.
 fn act(act: Act, unit: &str) -> Result<()> {
     conclude(act, unit, ask_once(&["systemctl", act.name(), "--", unit])?)
 }
 
-/// Returns the error of a job, from the outcome of its `systemctl`. If the connection of `systemctl` breaks, the job
-/// continues, and another `systemctl` waits for the job.
+/// The error of a job, from the outcome of its `systemctl`. If the connection of `systemctl` breaks, the job
+/// continues. Then another `systemctl` waits for the job.
 pub(super) fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
     let mut verb = act.name();
     let outcome = until_answered(outcome, |lost| {
-        // A start joins the restart that is under way, and waits for it.
+        // If the restart is already queued, a start request waits for it. A second restart request would restart the
+        // unit twice.
         if act == Act::Restart && WAITED.iter().any(|part| lost.says(part)) {
             verb = Act::Start.name();
         }
@@ -214,8 +216,8 @@ pub(super) fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
     }
 }
 
-/// Why a job failed, from the messages of `systemctl` and the `Result` property of the unit. `None` if the messages
-/// name no reason.
+/// Why a job failed. `said` has the messages of `systemctl`, and `result` is the `Result` property of the unit.
+/// `None` if the messages name no reason.
 fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<String> {
     let refusal = format!("Failed to {} {unit}: ", act.name());
     if let Some(reason) = said.lines().find_map(|line| line.strip_prefix(&refusal)) {
@@ -226,10 +228,10 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
     } else if said.contains(&format!("Job for {unit} canceled.")) {
         "another request to systemd replaced this one".to_owned()
     } else if said.contains(&format!("Job for {unit} timed out.")) {
-        "its job took longer than it may".to_owned()
+        "its job timed out".to_owned()
     } else if said.contains(&format!("Job for {unit} failed")) || said.contains(&format!("{unit} failed")) {
         match result {
-            // systemd has started the unit again since the failure, so `result` is about the new start.
+            // systemd has started the unit again since the failure, so `result` is not about the failed start.
             "" | "success" => "its job has failed".to_owned(),
             result => format!("it has failed with the result {result}"),
         }
@@ -251,12 +253,14 @@ pub(super) fn ask_once(command: &[&str]) -> Result<Outcome> {
     ask_prepared(command, &mut of_systemd(command)?)
 }
 
-/// Runs a systemd program to its end. If its connection breaks, the program runs again: each request in this file can be repeated.
+/// Runs a systemd program to its end. If its connection breaks, the program runs again, because each request in this
+/// file may be repeated.
 fn ask(command: &[&str]) -> Result<Outcome> {
     until_answered(ask_once(command)?, |_| ask_once(command))
 }
 
-/// Repeats a request by `again` while its connection breaks. `again` gets the outcome of the attempt before.
+/// Repeats a request while its connection breaks. `again` sends the request again, and gets the outcome of the last
+/// attempt.
 fn until_answered(first: Outcome, mut again: impl FnMut(&Outcome) -> Result<Outcome>) -> Result<Outcome> {
     let mut outcome = first;
     for _ in 1..ATTEMPTS {
@@ -269,17 +273,19 @@ fn until_answered(first: Outcome, mut again: impl FnMut(&Outcome) -> Result<Outc
     if is_lost(&outcome) { Err(lost(&outcome)) } else { Ok(outcome) }
 }
 
-/// Like [`ask`], and returns the output of a program that succeeded.
+/// Like [`ask`], but returns the standard output. An exit status other than 0 is an error.
 pub(super) fn run(command: &[&str]) -> Result<String> {
     ask(command)?.succeeded(command)
 }
 
-/// Whether a program failed because its connection to systemd broke. Without systemd, waiting does not help.
+/// Whether a program failed because its connection to systemd broke. If systemd does not run on this machine, a retry
+/// is useless, so the result is false.
 fn is_lost(outcome: &Outcome) -> bool {
     LOST.iter().any(|part| outcome.says(part)) && Path::new(BOOTED).is_dir()
 }
 
-/// A broken connection says nothing about a unit, so it is no refusal ([`Error::is_refusal`]).
+/// The error for a broken connection. It says nothing about a unit, so it does not count as a refusal
+/// ([`Error::is_refusal`]).
 fn lost(outcome: &Outcome) -> Error {
     let reason = format!("{}; see `journalctl -t systemd`", outcome.stderr.trim().replace('\n', "; "));
     Error::Path { doing: "ask", path: "systemd".into(), reason }
@@ -330,7 +336,8 @@ mod tests {
         assert_eq!(started("900000000", ""), Some(NOW - 100));
         // At boot, the clock was years behind.
         assert_eq!(started("900000000", "Thu 1970-01-01 00:15:00 UTC"), Some(NOW - 100));
-        // At the start, the clock was 50 s ahead, and so are the dates of all files from that time.
+        // When the unit started, the clock was 50 s ahead. So the dates of all files from that time are 50 s ahead,
+        // too.
         assert_eq!(started("900000000", "Fri 2027-01-15 07:59:10 UTC"), Some(NOW - 50));
     }
 

@@ -11,7 +11,7 @@ use crate::error::Result;
 pub(super) fn is_waited_for_by(unit: &str, left: &BTreeSet<String>) -> Result<bool> {
     let Some(own) = own_unit() else { return Ok(false) };
     let shown = run(&["systemctl", "show", "--property=ActiveState", "--", &own])?;
-    // Once the unit that runs the agent has started, the units after it no longer wait.
+    // Units that are ordered after the agent's own unit stop waiting once this unit has started.
     if property(&shown, "ActiveState") != "activating" {
         return Ok(false);
     }
@@ -28,7 +28,7 @@ pub(super) fn own_unit() -> Option<String> {
     std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| unit_of(&text))
 }
 
-/// The service that a process belongs to, by its `/proc/PID/cgroup` (cgroups(7)).
+/// The service in a process's `/proc/PID/cgroup` (cgroups(7)).
 fn unit_of(cgroup: &str) -> Option<String> {
     let is_systemds = |line: &&str| line.starts_with("0::") || line.contains(":name=systemd:");
     let paths = cgroup.lines().filter(is_systemds).filter_map(|line| line.splitn(3, ':').nth(2));
@@ -41,8 +41,8 @@ fn queued(listed: &str) -> BTreeSet<String> {
     listed.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect()
 }
 
-/// Whether `unit` is ordered after `own` or after a unit in `left`, directly or through units with jobs. No unit
-/// waits for a unit without a job.
+/// Whether `unit` is ordered after `own` or after a unit in `left`, directly or through other units. Only units with
+/// jobs count, because systemd does not wait for a unit without a job.
 fn leads_to(
     unit: &str,
     own: &str,

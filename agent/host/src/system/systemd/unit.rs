@@ -9,16 +9,14 @@ use crate::error::Result;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitState {
-    /// Whether the unit exists.
     pub is_known: bool,
     /// Whether the unit starts at boot.
     pub enablement: Enablement,
-    /// Whether the unit runs, or has done its work.
+    /// Whether the unit runs, or is inactive because its work is done.
     pub running: bool,
-    /// Whether the unit is inactive without a failure.
     pub rests: Rest,
-    /// Whether the unit has failed and systemd restarts it after a pause. No process runs, but there is nothing to
-    /// start.
+    /// Whether the unit has failed and systemd will restart it after a pause. No process runs now, but the agent need
+    /// not start the unit.
     pub restarting: bool,
     /// Whether the unit is starting, with a running process.
     pub starting: bool,
@@ -41,13 +39,13 @@ impl UnitState {
         unread: false,
     };
 
-    /// The state of an existing unit that runs or is inactive.
+    /// The state of an existing unit that either runs or is inactive without a failure.
     pub fn known(enablement: Enablement, running: bool) -> UnitState {
         let rests = if running { Rest::No } else { Rest::Yes };
         UnitState { is_known: true, enablement, running, rests, ..UnitState::UNKNOWN }
     }
 
-    /// Whether the unit runs. `None` while systemd waits before it restarts the unit.
+    /// Whether the unit runs. `None` while a failed unit waits for its restart by systemd.
     pub(crate) fn runs(&self) -> Option<bool> {
         (!self.restarting).then_some(self.running)
     }
@@ -60,16 +58,15 @@ pub enum Rest {
     #[default]
     No,
     Yes,
-    /// The unit is an inactive oneshot. Whether it has run is unknown: systemd forgets the run as soon as no other
-    /// unit refers to this unit (systemd.unit(5), "Unit Garbage Collection").
+    /// The unit is an inactive oneshot. It is unknown whether the oneshot has run: systemd forgets the run of a unit
+    /// that no other unit refers to (systemd.unit(5), "Unit Garbage Collection").
     RunsOnce,
 }
 
-/// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Start,
-    /// Stops the unit if it runs.
+    /// Stops the unit. A stopped unit is no error.
     Stop,
     Restart,
 }
@@ -85,7 +82,7 @@ impl Act {
     }
 }
 
-/// A requested job, and its result. If the future is dropped, the job continues.
+/// The result of a requested job. If the future is dropped, the job continues.
 pub type Job = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 #[cfg(test)]

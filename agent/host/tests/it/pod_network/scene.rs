@@ -9,17 +9,18 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 const NONE: Option<&str> = None;
-/// The folder where this machine's programs stay available while [`only_programs`] hides them.
+/// The folder that still has this machine's programs while [`only_programs`] hides them.
 pub(super) const ALL_PROGRAMS: &str = "/mnt";
 
-/// Runs `test` in its own network namespace, `/run` and `/usr/local/sbin`. Does nothing without the right to make them.
+/// Runs `test` with its own network namespace, `/run` and `/usr/local/sbin`. Does nothing if the user may not create
+/// them.
 pub(super) fn in_a_network_of_its_own(test: impl FnOnce() + Send) {
     let run = || {
         if unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).is_err() {
             return;
         }
         mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).unwrap();
-        // The lock of iptables is a file in /run. Other tests need their own.
+        // The lock of iptables is a file in /run, so each test needs its own /run.
         for memory in ["/run", "/usr/local/sbin"] {
             mount(Some("tmpfs"), memory, Some("tmpfs"), MsFlags::empty(), NONE).unwrap();
         }
@@ -50,20 +51,20 @@ pub(super) fn feed(program: &str, input: &str) {
     assert!(child.wait().unwrap().success(), "{program}: {input}");
 }
 
-/// Puts a script in front of the real program of this name.
+/// Places a script before the real program of the same name in the search path.
 pub(super) fn stand_in(name: &str, script: &str) {
     let path = format!("/usr/local/sbin/{name}");
     fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Hides all programs in /usr/sbin except these.
+/// Hides all programs in /usr/sbin except `names`.
 pub(super) fn only_programs(names: &[&str]) {
     let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
     mount(Some("/usr/sbin"), ALL_PROGRAMS, NONE, bind, NONE).unwrap();
     mount(Some("tmpfs"), "/usr/sbin", Some("tmpfs"), MsFlags::empty(), NONE).unwrap();
     for name in names {
-        // Each variant of iptables is one program that behaves according to its name.
+        // iptables is one program for each variant. This program behaves according to the name by which it is called.
         let program = match *name {
             name if name.contains("-nft") => "xtables-nft-multi",
             name if name.contains("-legacy") => "xtables-legacy-multi",
@@ -73,14 +74,14 @@ pub(super) fn only_programs(names: &[&str]) {
     }
 }
 
-/// All visible rules and links of this network.
+/// All rules and links in this network namespace.
 pub(super) fn shown() -> String {
     sh("for kind in nft legacy; do for family in ip ip6; do ${family}tables-$kind-save --counters | grep -v '^#' || true; done; done
         nft --numeric list ruleset; ipset list -name; ip -oneline link show | cut -d ' ' -f 2")
 }
 
-/// An operator's rules in the chains that every machine has, in the operator's own chain, and in the operator's own
-/// tables. Some rules contain names of the pod network.
+/// An operator's rules, in the built-in chains, in the operator's own chain, and in the operator's own tables. Some
+/// rules contain names of the pod network.
 pub(super) fn operators_rules() {
     for kind in ["iptables-nft", "iptables-legacy"] {
         let v6 = kind.replacen("ip", "ip6", 1);

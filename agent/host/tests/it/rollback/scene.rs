@@ -23,19 +23,19 @@ use crate::support::{Machine, noon};
 pub(crate) const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 pub(crate) const TOKEN: &str = "/etc/token";
 
-/// The systemd and the components of a machine. A component that reads a text with `bad` in it is unhealthy. A
-/// healthy kubelet sees manifests as soon as they are written. A pod reads its key when it starts.
+/// The systemd and the components of a machine. A component that reads a text with `bad` is unhealthy. A healthy
+/// kubelet sees a manifest as soon as it is written. A pod reads its key when the pod starts.
 pub(crate) struct Node {
     root: PathBuf,
     units: Mutex<BTreeMap<String, (bool, bool)>>,
     pub(crate) asked: Mutex<Vec<String>>,
-    /// The texts with which each component started.
+    /// The text that each component read when it started.
     pub(crate) started_with: Mutex<BTreeMap<String, String>>,
     /// Requests that systemd always refuses.
     pub(crate) refused: Mutex<Vec<String>>,
-    /// A process that listens on kubelet's port besides kubelet.
+    /// A process that does not belong to kubelet and listens on kubelet's port.
     pub(crate) other_listener: Mutex<Option<String>>,
-    /// Number of systemd requests before the machine loses power.
+    /// Number of requests to systemd until the machine loses power.
     left: AtomicUsize,
 }
 
@@ -52,7 +52,7 @@ impl Node {
         })
     }
 
-    /// Makes the machine lose power after this many further requests to systemd.
+    /// Makes the machine lose power after `left` more requests to systemd.
     pub(crate) fn lose_power_after(&self, left: usize) {
         self.left.store(left, Ordering::SeqCst);
     }
@@ -94,7 +94,7 @@ impl Node {
         self.started_with.lock().get(unit).is_some_and(|text| !text.contains("bad"))
     }
 
-    /// The key with which a pod started. `uid` is its current UID.
+    /// The key that the pod read when it started.
     fn key_of(&self, pod: &str, uid: &str) -> String {
         let mut started = self.started_with.lock();
         let started = started.entry(format!("pod {pod}")).or_default();
@@ -232,7 +232,7 @@ pub(crate) fn with_pods(mut state: DesiredState, versions: [&str; 3]) -> Desired
     state
 }
 
-/// Version 1 of the node, with static pods that have these keys mounted. The pods themselves do not change.
+/// Version 1 of the node, with static pods that mount `keys`. The manifests of the pods do not depend on the keys.
 pub(crate) fn with_keys(keys: [&str; 3]) -> DesiredState {
     let mut state = node("1");
     for (name, key) in ["kube-scheduler", "kube-apiserver", "etcd-main"].into_iter().zip(keys) {
@@ -275,7 +275,7 @@ impl Scene {
         self.machine.converge_with(&self.host(), state).await.map(drop)
     }
 
-    /// Starts a run that would wait for a minute, and interrupts it after this request.
+    /// Starts a run that would wait for a minute, and interrupts the run after the request `once_asked`.
     pub(crate) async fn interrupt(&self, state: &DesiredState, once_asked: &str) {
         let lenient =
             self.host().with_health_timings(HealthTimings { timeout: Duration::from_secs(60), ..TIMINGS });

@@ -7,7 +7,7 @@ use kops_agent_host::Error;
 use kops_agent_host::system::images::{Images, Tether};
 use parking_lot::Mutex;
 
-/// The images that exist, and parts of the names of images that fail or hang.
+/// A container runtime with images. Images whose name contains `failing` or `hanging` fail or hang.
 #[derive(Default)]
 pub(crate) struct Runtime {
     images: Mutex<BTreeSet<String>>,
@@ -17,17 +17,17 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Makes images with this part in their name fail.
+    /// Makes images fail whose name contains `part`.
     pub(crate) fn failing(self, part: &'static str) -> Runtime {
         Runtime { failing: Mutex::new(Some(part)), ..self }
     }
 
-    /// Makes images with this part in their name hang.
+    /// Makes images hang whose name contains `part`.
     pub(crate) fn hanging(self, part: &'static str) -> Runtime {
         Runtime { hanging: Mutex::new(Some(part)), ..self }
     }
 
-    /// Makes every image arrive from now on.
+    /// From now on, the pull or load of every image succeeds.
     pub(crate) fn mend(&self) {
         *self.failing.lock() = None;
         *self.hanging.lock() = None;

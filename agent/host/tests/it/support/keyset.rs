@@ -4,7 +4,7 @@ use kops_agent_pki::PemPair;
 
 use super::Secrets;
 
-/// Trusted items, by ID.
+/// The items of a keyset, by ID. All are trusted.
 #[derive(Clone)]
 pub(super) struct Keyset(pub(super) Vec<(&'static str, PemPair)>);
 

@@ -12,7 +12,7 @@ use kops_agent_process::output::one_line;
 use crate::cli::{AddonsApplyArgs, Output};
 use crate::output;
 
-/// Applies the due add-ons. Returns exit code 1 if an add-on failed, or if its entry in a channel was skipped.
+/// Applies the due add-ons. Returns exit code 1 if an add-on failed, or if a channel's entry for it was skipped.
 pub(super) async fn run(args: &AddonsApplyArgs) -> Result<u8> {
     let scene = Scene::open(&args.addons.channels.options()?, args.addons.name.as_deref()).await?;
     scene.warn_of_left_out();

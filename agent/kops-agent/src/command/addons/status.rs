@@ -34,7 +34,7 @@ fn in_words(state: State) -> &'static str {
     }
 }
 
-/// The number of characters of a hash that the table shows.
+/// How many characters of a hash the table shows.
 const SHOWN_OF_HASH: usize = 12;
 
 fn table(rows: &[Row]) -> String {

@@ -31,7 +31,7 @@ pub(super) async fn run(args: &AssetsArgs) -> Result<u8> {
         .each(&store, args.check, |asset| {
             let listed = Listed::new(asset, args.check);
             if args.output == Output::Text {
-                // A name comes from files of the store, and could otherwise look like more lines.
+                // The names come from files in the store. A line break in a name would look like two entries.
                 output::print_text(&(one_line(&listed.to_string(), usize::MAX) + "\n"))?;
             }
             all.push(listed);

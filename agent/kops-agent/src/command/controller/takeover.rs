@@ -11,7 +11,6 @@ use kops_agent_process::exit;
 use crate::cli::{Output, TakeoverArgs};
 use crate::output;
 
-/// Prints the findings.
 pub(super) async fn run(args: &TakeoverArgs) -> Result<u8> {
     let findings = match args.back {
         true => check_back(&args.options()).await?,

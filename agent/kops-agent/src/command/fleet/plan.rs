@@ -19,10 +19,9 @@ use super::table::{SHOWN_OF_PROBLEM, shown};
 use crate::cli::{FleetPlanArgs, Output};
 use crate::output;
 
-/// The most nodes of a group that the lines below the table name.
+/// The maximum number of node names in one line below the table.
 const NAMED_NODES: usize = 5;
 
-/// Prints the change of each group. Changes nothing.
 pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None)?;
     let client = kops_agent_kube::client_of(&chosen)?;
@@ -44,8 +43,8 @@ pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
     Ok(exit::CONVERGED)
 }
 
-/// The table, which has one line per group. One line per problem and per needed machine follows. `not_compared` is why no
-/// machine was compared.
+/// A table with one line per group. Below it, there is one line per problem, and one line per reason for a new
+/// machine. `not_compared` says why the machines were not compared.
 fn table(groups: &[GroupPlan], not_compared: Option<&str>) -> String {
     if groups.is_empty() {
         return "There are no Nodes.\n".to_owned();
@@ -97,7 +96,8 @@ fn line(group: &GroupPlan) -> [String; 10] {
     [name, current, superseded, unknown, hash, changes, restarts, slot, drain, from]
 }
 
-/// The cells of a plan: what changes, what restarts, whether it takes a slot and whether the rule `auto` drains.
+/// The cells of a plan: the changes, the restarts, whether it takes a slot, and whether `--drain auto` drains the
+/// node.
 fn change(plan: &NextPlan) -> [String; 4] {
     let NextPlan { create, change, remove, restarts, more_restarts, takes_slot, drains, .. } = plan;
     let counts = [(create, "new"), (change, "changed"), (remove, "removed")];
@@ -132,8 +132,8 @@ fn problems(group: &GroupPlan) -> Vec<String> {
     problems
 }
 
-/// One line for each difference between machines and for each part that was not compared, with the names of the nodes.
-/// Nodes with an unknown state are left out, because `problems` has lines about them.
+/// One line for each difference between the machines, and one for each part that was not compared. Each line names
+/// its nodes. Nodes with an unknown state are left out, because `problems` lists them.
 fn machines(nodes: &[NodePlan]) -> Vec<String> {
     let lines = |what: &str, of: fn(&NodePlan) -> &[String]| -> Vec<String> {
         let mut by_text: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

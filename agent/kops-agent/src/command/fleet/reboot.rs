@@ -19,7 +19,7 @@ use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::RebootArgs;
 use crate::output;
 
-/// Starts the rollout.
+/// Starts a rollout that reboots nodes.
 pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
     if args.instance_groups.is_empty() && !args.all_required {
         let problem = "give --instance-group GROUP, --all-required, or both, to choose the nodes that reboot";

@@ -6,15 +6,16 @@ use kops_agent_cluster::fleet::{Row, SeenCertificate, different_authorities, sho
 use kops_agent_process::output::{columns, one_line};
 use kops_agent_spec::terminal::cell;
 
-/// The longest problem, in characters: a kubelet may write any amount into its own Node.
+/// Maximum length of a problem, in characters. The limit is needed because a kubelet may write any text into its own
+/// Node.
 pub(super) const SHOWN_OF_PROBLEM: usize = 600;
 
-/// The text of a cell, which is `-` if there is nothing to show.
+/// A cell of a table. An empty text becomes `-`.
 pub(super) fn shown(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
-/// One line per node, and the problems of nodes below the table.
+/// A table with one line per node. The problems of the nodes are below the table.
 pub(super) fn table(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "There are no Nodes.\n".to_owned();
@@ -62,7 +63,7 @@ fn line(row: &Row) -> [String; 12] {
         shown(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
         shown(reboot(row.reboot_required.as_deref())),
         shown(&row.kubelet_version),
-        // Only the JSON output contains the commit.
+        // The JSON output also has the commit.
         shown(row.agent_version.split(' ').next().unwrap_or_default()),
     ]
 }

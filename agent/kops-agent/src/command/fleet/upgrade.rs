@@ -22,7 +22,7 @@ use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::UpgradeArgs;
 use crate::output;
 
-/// Starts the rollout. Returns exit code 4 if the rollout would leave out all chosen nodes.
+/// Starts a rollout that upgrades kops-agent. Returns exit code 4 if the rollout would leave out all chosen nodes.
 pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
     if args.observe.is_some() && args.canary == 0 {
         let problem =
@@ -88,7 +88,7 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
         instance_groups: wanted,
         max_unavailable: args.max_unavailable,
         canary: args.canary,
-        // A change of the agent's version restarts neither kubelet nor a pod.
+        // A new version of the agent restarts neither kubelet nor a pod, so no drain is needed.
         drain: DrainMode::Never,
         may_go_back: false,
         reboot: None,

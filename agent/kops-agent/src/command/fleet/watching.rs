@@ -20,11 +20,12 @@ use kops_agent_spec::failure::{Failure, Kind};
 use super::table::table;
 use crate::cli::Output;
 
-/// The shortest time between two tables: a rolling update changes many Nodes at once.
+/// The shortest time between two tables. A rolling update changes many Nodes at once, and must not print a table for
+/// each change.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Prints all nodes and then every change, until a signal comes or the reader of the output is gone. Fails only if the
-/// first list of Nodes fails. Later failures are retried.
+/// Prints all nodes and then each change, until a signal arrives or the output is closed. Fails if the first list of
+/// Nodes fails. Later failures are retried.
 pub(super) async fn watch(nodes: Nodes, output: Output) -> Result<u8> {
     let mut stopped = pin!(stop::signal_received()?);
     let mut watch = NodeWatch::new(nodes.api(), LIST_TIMEOUT);
@@ -66,7 +67,7 @@ struct Gone<'a> {
 }
 
 impl Printed {
-    /// Returns the text to print for these nodes; empty if nothing has changed.
+    /// The text to print for `rows`. Empty if nothing has changed since the last text.
     fn anew(&mut self, rows: Vec<Row>, output: Output) -> Result<String> {
         match output {
             Output::Text => Ok(self.table_anew(plain_lines(&table(&rows)))),

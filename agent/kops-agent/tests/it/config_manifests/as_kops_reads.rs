@@ -139,7 +139,7 @@ fn texts_that_kops_reads_otherwise_than_their_user_are_warned_of() {
             "0 errors, 2 warnings\n",
         ],
     );
-    // A comment is no document, and files of other programs may have such lines.
+    // A comment is no document, and manifests of other programs may have such comments.
     let files = [
         ("c.yaml", &*format!("# the cluster\n--- # begin\n{CLUSTER}")),
         ("x.yaml", "a: 1\na: 2\n--- # x\nb: 1\n"),

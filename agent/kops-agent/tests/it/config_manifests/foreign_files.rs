@@ -5,13 +5,13 @@ use std::os::unix::fs::symlink;
 use super::{CLUSTER, GROUP, WRONG, check, check_files, command, expect, folder};
 use crate::example::Ended;
 
-/// Files that kOps cannot read, with the beginning of the finding about each one.
+/// Files that kOps cannot read, each with the beginning of its finding.
 const FOREIGN: [(&str, &str, &str); 6] = [
     ("list.yaml", "- a\n- b\n", "list.yaml:1: it holds a list, but should be a YAML mapping"),
     ("tsconfig.json", "{\n // comment\n \"a\": 1,\n}\n", "tsconfig.json:3: it is not YAML: "),
     ("lines.json", "{\"a\":1}\n{\"b\":2}\n", "lines.json:1: it is not YAML: "),
     ("broken.yml", "a: [\n", "broken.yml:2: it is not YAML: "),
-    // Manifests of other programs name labels of kOps.
+    // Manifests of other programs may contain kOps' labels.
     (
         "labels.yaml",
         "nodeSelector: {kops.k8s.io/instancegroup: nodes}\na: [\n",
@@ -47,7 +47,7 @@ fn files_of_other_programs_are_no_errors() {
     for (_, _, told) in FOREIGN {
         expect(&ended, 0, &[&format!("not checked: ./{told}")]);
     }
-    // The user names such a file, so it should be a manifest.
+    // A file that the user names must be a manifest.
     for (name, _, told) in &FOREIGN[..5] {
         let flags = ["--kops", "1.36", "--manifests", "c.yaml", name];
         let ended = Ended::from_command(&mut command(folder.path(), &flags));
@@ -55,7 +55,7 @@ fn files_of_other_programs_are_no_errors() {
     }
 }
 
-/// A file that is too large to be parsed. It ends with a document of this API.
+/// A file that is too large to be parsed. Its last document has the `apiVersion` `api`.
 fn large(api: &str) -> Vec<u8> {
     format!("{}---\napiVersion: {api}\n", "# a comment\n".repeat(400_000)).into_bytes()
 }
@@ -108,7 +108,7 @@ fn a_pipe_is_refused() {
     let pipe = folder.path().join("pipe.yaml");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
-    // In a folder, a pipe is no file of manifests.
+    // A pipe in a folder is not read as a manifest.
     expect(&check(folder.path(), &[]), 0, &["1 files, 1 clusters"]);
     let named =
         Ended::from_command(&mut command(folder.path(), &["--kops", "1.36", "--manifests", "pipe.yaml"]));
@@ -117,7 +117,7 @@ fn a_pipe_is_refused() {
 
 #[test]
 fn an_action_hides_no_mistake_and_no_other_value() {
-    // `{{.State}}` is part of the user's script. So the wrong indentation after it is still an error.
+    // `{{.State}}` belongs to the user's script and not to a template. So the wrong indentation below it is an error.
     let broken = format!(
         "{GROUP}  hooks:\n  - name: h\n    manifest: |\n      ExecStart=docker inspect --format '{{{{.State}}}}' x\n   bad: x\n"
     );

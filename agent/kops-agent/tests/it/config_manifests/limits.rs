@@ -39,7 +39,7 @@ fn a_document_has_few_findings_of_each_severity() {
     );
 }
 
-/// Each possible machine and version of a group has the problems of all its wrong values.
+/// A group has many possible machines and versions, and each of them would report all wrong values of the group.
 #[test]
 fn a_group_has_few_problems_of_its_nodes() {
     const MORE: &str = "so the others are not listed; correct these first\n";
@@ -92,7 +92,8 @@ fn a_finding_is_short() {
     assert!(ended.stdout.lines().all(|line| line.len() < 2500) && ended.stdout.len() < 10_000, "{ended:#?}");
 }
 
-/// A search for the line of each finding, or for each known field among the unknown ones, would take minutes.
+/// Without limits, this check would take minutes: it would search the line of each finding, and compare each unknown
+/// field with all known fields.
 #[test]
 fn a_large_document_costs_no_more_than_its_size() {
     let hooks = repeated(600, |number| format!("  - {{disabled: true, name: h{number}, unknown: 1}}"));
@@ -101,7 +102,7 @@ fn a_large_document_costs_no_more_than_its_size() {
     let unread = format!("x-unread: |\n{}", "  spec:\n".repeat(400_000));
     let group = GROUP.replace("spec:\n", &format!("{unread}spec:\n"));
     let ended = check_files(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{group}  hooks:\n{hooks}{fields}"))]);
-    // Each hook has one unknown field. Each other field is unknown, and two fields below it are deprecated.
+    // Each hook has one unknown field. Each field `a…` is unknown, and two fields below it are deprecated.
     expect(
         &ended,
         WRONG,
@@ -117,7 +118,7 @@ fn a_manifest_of_kops_has_a_limited_size() {
     let unknown = |count: usize| repeated(count, |number| format!("  unknown{number}: 1"));
     let cluster = format!("{CLUSTER}{}", unknown(6000));
     let told = "has more than 10,000 keys and values, unlike any manifest of kOps, so it is not checked\n";
-    // A group of this cluster is no mistake.
+    // A group of the unchecked cluster is no mistake.
     expect(
         &check_files(&[
             ("c.yaml", &cluster),
@@ -127,7 +128,7 @@ fn a_manifest_of_kops_has_a_limited_size() {
         WRONG,
         &[&format!("error: ./c.yaml:1: {told}"), "1 errors, 0 warnings\n"],
     );
-    // The same document for another program is only counted.
+    // A document of the same size with another program's `apiVersion` is only counted.
     let other = cluster.replace("apiVersion: kops.k8s.io/v1alpha2", "apiVersion: example.com/v1");
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("x.yaml", &other)]),
@@ -163,7 +164,8 @@ fn aliases() -> String {
     format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(100), "*a,".repeat(500))
 }
 
-/// kOps may read such a document, whose text need not name kOps' API: `"kops\x2fv1alpha2"`.
+/// kOps may read such a document even if its text does not contain the name of kOps' API, for example
+/// `"kops\x2fv1alpha2"`.
 #[test]
 fn a_document_that_costs_too_much_to_read_is_an_error() {
     let deep = format!("a: {}\n", "[".repeat(200));

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::{CLUSTER, GROUP, WRONG, command, expect, folder};
 use crate::example::Ended;
 
-/// The working directory `repository`, and a place beside it with a group that has an error.
+/// Makes the working directory `repository`, and the folder `outside` next to it. Both have a group with an error.
 fn places() -> TempDir {
     let wrong = format!("{GROUP}  kubelet: {{maxPods: -5}}\n");
     folder(&[
@@ -50,7 +50,7 @@ fn a_link_in_a_folder_is_followed_only_within_the_working_directory() {
     assert!(!ended.stdout.contains("readme"), "{ended:#?}");
     link(&places, "../shared/g.yaml", "clusters/in.yaml");
     expect(&check(&places, &["clusters"]), WRONG, &["error: clusters/in.yaml:11: spec.kubelet.maxPods: -5"]);
-    // A link to a link, or through a link, leads where the last one leads.
+    // If a link leads to another link, or goes through one, the last target counts.
     link(&places, "../clusters/out.yaml", "shared/chain.yaml");
     link(&places, "../clusters/folder/g.yaml", "shared/through.yaml");
     expect(
@@ -92,7 +92,7 @@ fn a_named_link_out_of_the_working_directory_is_refused() {
     }
     let absolute = places.path().join("repository/out.yaml").display().to_string();
     check(&places, &[&absolute]).with(2, &["leads out of the working directory"]);
-    // A link beside the working directory that leads to such a link.
+    // A link outside the working directory may lead to a link inside that leads out again.
     symlink("repository/out.yaml", places.path().join("to-out.yaml")).unwrap();
     symlink("repository", places.path().join("to-repository")).unwrap();
     for path in ["../to-out.yaml", "../to-repository/out", "../to-repository/out/g.yaml"] {
@@ -112,7 +112,7 @@ fn a_named_path_outside_and_a_named_link_inside_are_read() {
             &[&format!("error: {place}:11: spec.kubelet.maxPods: -5")],
         );
     }
-    // No pull request decides where a link beside the working directory leads.
+    // A pull request cannot change a link outside the working directory.
     symlink("outside/g.yaml", places.path().join("linked.yaml")).unwrap();
     symlink("outside", places.path().join("linked")).unwrap();
     for (path, place) in [
@@ -126,7 +126,7 @@ fn a_named_path_outside_and_a_named_link_inside_are_read() {
             &[&format!("error: {place}:11: spec.kubelet.maxPods")],
         );
     }
-    // The folder that the user names has the link and its target.
+    // The link and its target are both in the folder that the user names.
     symlink("g.yaml", places.path().join("outside/alias.yaml")).unwrap();
     expect(&check(&places, &["clusters", "../outside"]), WRONG, &["is also in ../outside/alias.yaml:1"]);
 }

@@ -1,6 +1,6 @@
 //! A network or mounts of a test's own.
 
-// A skipped test prints that it is skipped.
+// A skipped test prints why it is skipped.
 #![allow(clippy::print_stderr)]
 
 use std::fs;
@@ -11,7 +11,8 @@ use std::thread;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Runs `act` in its own namespaces, with a loopback interface and this `/etc/resolv.conf`.
+/// Runs `act` in its own mount and network namespaces, with a loopback interface and `resolv_conf` as
+/// `/etc/resolv.conf`.
 pub fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
     let is_allowed =
         Command::new("unshare").args(["--mount", "--net", "ip", "link", "set", "lo", "up"]).output();
@@ -23,7 +24,7 @@ pub fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
     let file = folder.path().join("resolv.conf");
     fs::write(&file, resolv_conf).unwrap();
     thread::scope(|scope| {
-        // Namespaces belong to a thread, and to the threads and processes that it starts.
+        // A namespace belongs to a thread, and to all threads and processes that this thread starts.
         let done = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
             let nothing = None::<&Path>;
@@ -36,8 +37,8 @@ pub fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
     });
 }
 
-/// Returns a command that runs the shell script `script` in its own mount namespace, with `call` as "$@". `None`, with a
-/// message, if this machine does not allow such a namespace.
+/// A command that runs the shell script `script` in its own mount namespace, with `call` as "$@". If this machine
+/// does not allow such a namespace, prints a message and returns `None`.
 pub fn with_mounts(call: &Command, script: &str) -> Option<Command> {
     let may_mount = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
     if !may_mount.is_ok_and(|status| status.success()) {

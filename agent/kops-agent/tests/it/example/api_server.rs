@@ -14,22 +14,21 @@ use serde_json::{Value, json};
 /// The name of an add-on that the cluster has, although no channel lists it.
 pub const ADDON: &str = "old.addons.k8s.io";
 
-/// The server. Its threads end with the test's process.
+/// A stand-in for the API server. Its threads end with the process of the test.
 pub struct ApiServer {
     pub url: String,
     asked: Receiver<Asked>,
 }
 
-/// A request that the server has received.
 #[derive(Debug)]
 pub struct Asked {
     pub path: String,
-    /// The header `Authorization`; empty if there is none.
+    /// The header `Authorization`. Empty if the request has none.
     pub authorization: String,
 }
 
 impl ApiServer {
-    /// A server with one Node that has reported nothing.
+    /// A server with one Node. The Node has no report of kops-agent.
     pub fn start() -> ApiServer {
         ApiServer::with_nodes(vec![json!({"metadata": {"name": "node-1"}, "spec": {}, "status": {}})])
     }
@@ -112,7 +111,7 @@ fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>, nodes: &Mutex<Vec<V
     let _ = stream.write_all((head + &body).as_bytes());
 }
 
-/// Applies the annotations and the condition of a node's report.
+/// Applies the annotations and the condition of a report to the Node.
 fn apply(node: &mut Value, patch: &Value) {
     for (name, value) in patch["metadata"]["annotations"].as_object().unwrap() {
         node["metadata"]["annotations"][name] = value.clone();
@@ -128,7 +127,8 @@ fn rollout() -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "rollout"}, "data": {"rollout": rollout}})
 }
 
-/// The document at `path`. It combines the fields of a list, of the server's version, and of discovery.
+/// The document at `path`. One document has the fields of a list, of the server's version, and of discovery, so it
+/// answers every request.
 fn document(path: &str, nodes: &[Value]) -> Value {
     let items = if path.starts_with("/api/v1/nodes") {
         json!(nodes)

@@ -14,18 +14,18 @@ use super::worker::{NODE, kubernetes_ca};
 pub struct Kubelet {
     pub organization: &'static str,
     pub user: String,
-    /// How long ago the certificate was issued. The certificate is valid from two days earlier (kops:
+    /// Time since the certificate was issued. kOps backdates the start of its validity by two days (kops:
     /// `pkg/pki/csr.go`).
     pub age: Duration,
-    /// How long the certificate lives after its issue.
+    /// Time from the issue of the certificate to its expiry.
     pub life: Duration,
     pub has_its_key: bool,
-    /// How long ago cloud-init first ran; `None` without cloud-init.
+    /// Time since cloud-init first ran. `None` without cloud-init.
     pub first_boot: Option<Duration>,
 }
 
 impl Kubelet {
-    /// The kubelet of the example's worker, as old as its instance.
+    /// The kubelet of the example's worker. Its certificate is as old as the instance.
     pub fn of_worker() -> Kubelet {
         Kubelet {
             organization: "system:nodes",

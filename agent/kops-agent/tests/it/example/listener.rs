@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// The longest silence of a run, in waits of one second each. No run is silent that long, so the limit only ends a
-/// failing test.
+/// The longest silence of a run, as a number of waits of one second. A working run is never silent for this long, so
+/// the limit only ends a failing test.
 const LONGEST_SILENCE: u32 = 120;
 
-/// The socket that receives the messages to systemd, and its folder.
+/// The socket that receives a run's messages to systemd, and the folder of the socket.
 pub struct Listener {
     folder: TempDir,
     socket: UnixDatagram,
@@ -29,8 +29,8 @@ impl Listener {
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify"))
     }
 
-    /// All messages up to the first message for which `is_last` is true. If no such message comes, the error has the
-    /// messages so far and the reason.
+    /// All messages up to the first message for which `is_last` is true. If there is no such message, the error has
+    /// the reason and all messages.
     pub fn until(&self, is_last: impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
         let mut all: Vec<String> = Vec::new();
         while !all.iter().any(|line| is_last(line)) {
@@ -55,8 +55,8 @@ impl Listener {
                 }
                 Err(error) => error,
             };
-            // A process that is stopped for a moment gets EINTR without any signal (signal(7)). After a stop of the
-            // whole machine, the read times out. Neither is a failure.
+            // If the process is stopped for a moment, a read fails with EINTR (signal(7)). If the whole machine is
+            // stopped, the read times out. In both cases, the test reads again.
             let is_passing = matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock);
             if !is_passing || silent == LONGEST_SILENCE {
                 return Err(error);

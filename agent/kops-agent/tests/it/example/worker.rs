@@ -18,7 +18,7 @@ pub const DOCKER_CONFIG: &str = r#"{"auths":{"registry.example.com":{"auth":"aHV
 pub const NODE: &str = "i-0d3a0c0ffee000002";
 pub const CERTIFICATES: [&str; 3] = ["kube-proxy", "kubelet", "kubelet-server"];
 
-/// A worker whose boot config names kops-controllers and no store.
+/// A worker whose boot config names kops-controllers instead of a state store.
 pub struct Worker {
     pub machine: Machine,
     pub served: Served,
@@ -59,13 +59,13 @@ impl Worker {
         KopsController::start(self.served.clone()).unwrap()
     }
 
-    /// The command of the agent on this machine. The boot config names these kops-controllers and the authority that
-    /// signs for them.
+    /// A command of the agent for this machine. The boot config names `servers`, and trusts `authority` for their
+    /// certificates.
     pub fn agent(&self, verb: &str, servers: &[String], authority: &Keyset) -> Command {
         self.agent_of(self.machine.root(), verb, servers, authority)
     }
 
-    /// Like `agent`, for a machine with this root.
+    /// Like `agent`, but for a machine with the root `root`.
     pub fn agent_of(&self, root: &Path, verb: &str, servers: &[String], authority: &Keyset) -> Command {
         let conf = self.machine.folder().join("kube_env.yaml");
         let boot_config = boot_config(servers, &authority.certificate, &self.served.nodeup_config);
@@ -75,19 +75,19 @@ impl Worker {
         agent
     }
 
-    /// A command of kops-agent without `--facts`, so that the agent observes the machine's facts itself.
+    /// A command without `--facts`, so that the agent observes the facts of the machine.
     fn observing(&self, root: &Path, verb: &str, conf: &Path) -> Command {
         let mut agent = Command::new(agent());
         agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
-        // These variables stand in for the key of the instance's role. The worker has no state store.
+        // These variables take the place of the key of the instance's role. The worker has no state store.
         agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
         agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(root);
         agent
     }
 
-    /// Runs an agent that observes its own facts, on an instance with this metadata service.
+    /// Runs the agent on an instance with the metadata service `imds`. The agent observes its own facts.
     pub fn run_on(&self, imds: &LoopbackServer, verb: &str, server: &KopsController) -> Ended {
-        // This call writes the boot config.
+        // This call is needed because it writes the boot config.
         self.agent(verb, &[server.url()], &self.served.authority);
         let mut agent =
             self.observing(self.machine.root(), verb, &self.machine.folder().join("kube_env.yaml"));
@@ -117,7 +117,7 @@ impl Worker {
     }
 }
 
-/// The boot config of a worker with these kops-controllers and authorities, which pins this configuration.
+/// The boot config of a worker with `servers` and `authorities`. It pins `nodeup_config`.
 pub fn boot_config(servers: &[String], authorities: &str, nodeup_config: &str) -> String {
     let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
     let servers: String = servers.iter().map(|url| format!("  - {url}\n")).collect();
@@ -130,7 +130,7 @@ pub fn boot_config(servers: &[String], authorities: &str, nodeup_config: &str) -
     )
 }
 
-/// A run that asks every server once.
+/// Runs a command that asks every server once.
 pub fn once(agent: &mut Command) -> Ended {
     Ended::from_command(agent.args(["--store-timeout", "1"]))
 }

@@ -11,7 +11,7 @@ use super::page::Page;
 use super::repository::Repository;
 use crate::example::{Ended, Machine};
 
-/// Flags on the pages that belong to other programs: kubelet, node_exporter.
+/// Flags of other programs (kubelet, node_exporter) that pages mention.
 pub const FLAGS_OF_OTHERS: [&str; 2] = ["--node-ip", "--collector.textfile.directory"];
 
 /// A call of `kops-agent` on a page.
@@ -20,7 +20,7 @@ pub struct Call {
     arguments: Vec<String>,
 }
 
-/// All calls of a page. If a page offers several words (`warn|refuse`), there is one call for each.
+/// All calls on a page. For alternatives (`warn|refuse`), there is one call for each word.
 pub fn calls(page: &Page) -> Vec<Call> {
     let mut calls = Vec::new();
     for command in commands(page) {
@@ -45,7 +45,7 @@ pub fn calls(page: &Page) -> Vec<Call> {
     calls
 }
 
-/// Whether this is kops-agent. After a takeover it has nodeup's path.
+/// Whether the path is that of kops-agent. After a takeover, kops-agent is at nodeup's path.
 pub fn is_kops_agent(program: &str) -> bool {
     matches!(
         program,
@@ -57,14 +57,14 @@ pub fn is_kops_agent(program: &str) -> bool {
     )
 }
 
-/// Lines that look like a command, in blocks and spans, without shell syntax.
+/// The lines and spans of a page that look like commands, without shell syntax.
 pub fn commands(page: &Page) -> Vec<String> {
     let blocks = page.blocks.iter().map(|block| block.text.replace("\\\n", " "));
     let lines = blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>());
     lines.chain(page.spans.iter().cloned()).flat_map(|line| parts(&line)).collect()
 }
 
-/// The commands of one line of a shell.
+/// The commands in one line of shell.
 fn parts(line: &str) -> Vec<String> {
     let mut parts = vec![vec![]];
     for word in line.split_whitespace() {
@@ -72,7 +72,7 @@ fn parts(line: &str) -> Vec<String> {
             "#" => break,
             "|" | "&&" | "||" | ";" => parts.push(vec![]),
             "$" | "sudo" | "set" if parts.last().is_some_and(Vec::is_empty) => {}
-            // A variable assignment before a command.
+            // A word with `=` before a command assigns a variable.
             _ if word.contains('=') && !word.starts_with('-') && parts.last().is_some_and(Vec::is_empty) => {}
             _ if word.starts_with('>') || word.starts_with("2>") => break,
             _ => parts.last_mut().unwrap().push(word.trim_end_matches(';').to_owned()),
@@ -81,19 +81,19 @@ fn parts(line: &str) -> Vec<String> {
     parts.into_iter().filter(|words| !words.is_empty()).map(|words| words.join(" ")).collect()
 }
 
-/// A flag that no verb has. The program reads all arguments before this flag, and does nothing.
+/// A flag that no verb has. The program checks all arguments before this flag and then fails, so it changes nothing.
 const UNKNOWN: &str = "--no-such-flag-of-any-page";
 
 impl Call {
-    /// Why the program rejects this call; `None` if it accepts it.
+    /// Why the program rejects this call. `None` if the program accepts the call.
     pub fn refused_by(&self, agent: &Path, page: &Page) -> Option<String> {
         if matches!(self.verb(), "--version" | "--help") {
             return None;
         }
         let mut command = Command::new(agent);
         command.env_clear().args(self.filled(some_value));
-        // The program checks a flag's value when it reads the next flag. So `-v 1` makes it check the last value before
-        // the unknown flag. nodeup's own calls begin with a flag, and `-v` is a different flag there.
+        // The program checks the value of a flag when it reads the next flag. `-v 1` makes it check the last value
+        // before the unknown flag. Calls of nodeup begin with a flag, and there `-v` is a different flag.
         if !self.verb().starts_with('-') {
             command.args(["-v", "1"]);
         }
@@ -122,8 +122,8 @@ impl Call {
         }
     }
 
-    /// The call's arguments for a machine of the example cluster, with the machine's files and folders instead of the
-    /// page's.
+    /// The call's arguments for a machine of the example cluster. Paths on the page are replaced by paths of the
+    /// machine.
     pub fn on(&self, node: &Machine) -> Vec<String> {
         let store = &node.cluster.store;
         let path = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
@@ -170,8 +170,8 @@ impl Call {
         arguments
     }
 
-    /// The call's arguments, with `value` instead of the page's value of a flag, and with an example for each
-    /// placeholder.
+    /// The call's arguments without placeholders. `value` gives the value of a flag, and each other placeholder
+    /// becomes an example.
     fn filled(&self, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
         let mut filled: Vec<String> = Vec::new();
         let mut words = self.arguments.iter().peekable();
@@ -216,7 +216,7 @@ fn placeholder(word: &str) -> Option<&'static str> {
     })
 }
 
-/// The flag that a span begins with.
+/// The flag at the start of a span of code.
 pub fn flag(span: &str) -> Option<&str> {
     let word = span.split([' ', '=', '[']).next()?;
     word.starts_with("--").then_some(word)
@@ -265,7 +265,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
     flags
 }
 
-/// Flags that a page shows for a script of the repository, but that the script does not have.
+/// Calls on a page of a script in this repository, with a flag that the script does not have.
 pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
     let mut wrong = Vec::new();
     for command in commands(page) {
@@ -275,7 +275,7 @@ pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
         }) else {
             continue;
         };
-        // Another test checks the paths. A script beside the checkout may be missing.
+        // Another test checks the paths. A script outside of the checkout may be missing.
         let Some(script) = repository.script(program) else { continue };
         for flag in words.filter_map(flag) {
             if !script.contains(flag) {

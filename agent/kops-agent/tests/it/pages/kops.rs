@@ -4,7 +4,7 @@
 use super::commands::commands;
 use super::page::Page;
 
-/// Each command that a page may show, with its flags.
+/// Each kOps command that a page may show, with its flags.
 const COMMANDS: [(&str, &[&str]); 26] = [
     ("create", &["-f"]),
     ("create instancegroup", &["--role", "--subnet", "--zone", "--dry-run", "--output", "-o", "--edit"]),
@@ -51,10 +51,9 @@ const COMMANDS: [(&str, &[&str]); 26] = [
     ("version", &["--short"]),
 ];
 
-/// Flags of every command.
 const GLOBAL: [&str; 4] = ["--name", "--state", "--config", "-v"];
 
-/// Commands and flags that a page shows, but that kOps does not have.
+/// Commands and flags on a page that kOps does not have.
 pub fn unknown(page: &Page) -> Vec<String> {
     let is_kops = |command: &String| command.starts_with("kops ");
     commands(page).into_iter().filter(is_kops).filter_map(|command| wrong(page, &command)).collect()

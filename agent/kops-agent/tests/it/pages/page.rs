@@ -5,9 +5,9 @@ use std::fs;
 use super::repository::checkout;
 
 pub struct Block {
-    /// The language after the fence; empty for an indented block.
+    /// The language after the fence. Empty for an indented block.
     pub language: String,
-    /// The block's lines, without the indentation of a list.
+    /// The lines of the block, without the indentation of its list.
     pub text: String,
 }
 
@@ -15,19 +15,19 @@ pub struct Page {
     /// The page's path in the repository.
     pub name: String,
     pub text: String,
-    /// Spans of code in the page's prose and tables.
+    /// Code spans in the prose and the tables of the page.
     pub spans: Vec<String>,
-    /// The page's blocks of code. Each indented line is treated as a block, because only lines that begin with a
-    /// program are checked.
+    /// Code blocks of the page. Each indented line counts as a block. This does no harm, because only lines that
+    /// begin with a program are checked.
     pub blocks: Vec<Block>,
     /// Targets of the page's links and pictures.
     pub links: Vec<String>,
     pub anchors: Vec<String>,
-    /// The first cells of the rows of the page's tables.
+    /// The first cell of each table row on the page.
     pub first_cells: Vec<String>,
 }
 
-/// README.md, the pages beside it, and all of `docs`.
+/// README.md, CONTRIBUTING.md, SECURITY.md, and all pages in `docs`.
 pub fn pages() -> Vec<Page> {
     let mut names: Vec<String> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned).into();
     for folder in ["docs", "docs/install"] {
@@ -78,7 +78,7 @@ impl Page {
                         page.first_cells.extend(first_cell(trimmed));
                     }
                     prose.push_str(trimmed);
-                    // A span may continue in the next line, and ends with its paragraph.
+                    // A span may continue in the next line, but not beyond the end of its paragraph.
                     prose.push(if trimmed.is_empty() || trimmed.ends_with('|') { '\n' } else { ' ' });
                 }
             }
@@ -97,7 +97,7 @@ impl Page {
         page
     }
 
-    /// Everything on the page that is code: its spans and its blocks, one a line.
+    /// All code on the page: spans and blocks, one a line.
     pub fn code(&self) -> String {
         let blocks = self.blocks.iter().map(|block| block.text.as_str());
         self.spans.iter().map(String::as_str).chain(blocks).flat_map(|code| [code, "\n"]).collect()
@@ -129,7 +129,7 @@ fn first_cell(row: &str) -> Option<String> {
     Some(cell.trim().to_owned())
 }
 
-/// The targets of `[text](target)` and `src="target"` in a text.
+/// The targets of `[text](target)` and `src="target"` in `text`.
 fn links(text: &str) -> Vec<String> {
     let mut links: Vec<String> =
         text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect();

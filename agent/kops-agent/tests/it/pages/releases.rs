@@ -14,7 +14,7 @@ use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
 
 use super::repository::checkout;
 
-/// The line above the tables of the page.
+/// The line above the generated tables of the page.
 const GENERATED: &str = "<!-- Written by `INSTA_UPDATE=always cargo test -p kops-agent --test it pages::releases`. Edit what is above. -->\n";
 const PAGE: &str = "docs/releases.md";
 
@@ -27,7 +27,7 @@ fn lines(path: &str) -> Vec<Vec<String>> {
     read(path).lines().map(|line| line.split(' ').map(str::to_owned).collect()).collect()
 }
 
-/// A distribution as the names of conformance cases spell it: `ubuntu2404`.
+/// The name of a distribution in conformance cases: `ubuntu2404`.
 fn in_cases(distro: &Distro) -> String {
     format!("{}{}", distro.id, distro.version_id.replace('.', ""))
 }
@@ -72,13 +72,12 @@ fn kubernetes(release: KopsRelease) -> RangeInclusive<u64> {
     release.oldest_kubernetes_minor()..=KubernetesVersion::NEWEST_KNOWN_MINOR
 }
 
-/// The tests that ran for one kOps release.
+/// The results of the tests for one kOps release.
 struct Ran {
     release: KopsRelease,
-    /// The number of nodes that are decided as upstream decides them, from `nodeupconfig.yaml` and from the cluster
-    /// spec.
+    /// How many nodes the agent decides as upstream does: from `nodeupconfig.yaml`, and from the cluster spec.
     passing: [usize; 2],
-    /// The number of nodes that both ways decide as upstream does, by minor version of Kubernetes and distribution.
+    /// How many nodes the agent decides as upstream does in both ways, by Kubernetes minor version and distribution.
     cases: BTreeMap<(u64, String), usize>,
     /// The minor versions of Kubernetes and the distributions of booted machines.
     booted: BTreeSet<(u64, String)>,
@@ -130,8 +129,8 @@ impl Ran {
         }
     }
 
-    /// The number of nodes that are decided as upstream decides them, with all distributions of the package format of
-    /// `distro` and all Kubernetes versions. Never 0.
+    /// How many nodes the agent decides as upstream does, for all Kubernetes versions and all distributions with the
+    /// package format of `distro`. Never 0.
     fn count_of_family(&self, distro: &Distro) -> usize {
         let format = package_format(distro, self.release);
         let is_kin = |case: &str| {
@@ -163,9 +162,9 @@ impl Ran {
     }
 }
 
-/// The minor versions of Kubernetes and the distributions of the machines that `tests/machines` boots from a store of
-/// this release. The names of its tests contain both: `debian_13_becomes_a_cluster_of_kops_1_34_with_kubernetes_1_34`.
-/// A test whose name has no versions uses the example store.
+/// The Kubernetes minor version and distribution of each machine that `tests/machines` boots from a store of this
+/// release. The name of a test has both, for example `debian_13_becomes_a_cluster_of_kops_1_34_with_kubernetes_1_34`.
+/// A test without versions in its name uses the example store.
 fn booted(release: KopsRelease) -> BTreeSet<(u64, String)> {
     let version = read("tests/example/store/kops-version.txt");
     let of_example = WrittenBy::of_store(Some(&version)).unwrap().release.to_string();

@@ -12,17 +12,17 @@ pub fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The files of the checkout and their texts.
+/// The files of the checkout.
 pub struct Repository {
-    /// Every file, by path.
+    /// The paths of all files.
     files: Vec<String>,
-    /// The text of the sources, the units, the packaging and some tests.
+    /// The text of the sources, the units, the packaging and some tests, in one string.
     texts: String,
-    /// The sources of the program, each with its path. Texts over several lines are joined.
+    /// The path and text of each source of the program. Strings over several lines are joined.
     sources: Vec<(String, String)>,
 }
 
-/// The beginnings of paths of the repository.
+/// The first folders of paths in this repository.
 const FOLDERS: [&str; 7] = ["agent/", "docs/", "packaging/", "tests/", "units/", "vm-tests/", ".ci/"];
 
 impl Repository {
@@ -44,7 +44,7 @@ impl Repository {
         Repository { files, texts, sources }
     }
 
-    /// The commands that the program's messages and the alerts advise, each file as a page.
+    /// The commands that the program's messages and the alerts advise. Each file is treated as a page.
     pub fn advice(&self) -> Vec<Page> {
         let alerts = "packaging/prometheus/rules.yaml";
         let alerts = advice(alerts, &self.script(alerts).unwrap_or_default());
@@ -65,7 +65,6 @@ impl Repository {
             .any(|path| self.script(path).is_some_and(|text| text.contains(flag)))
     }
 
-    /// The text of a script.
     pub fn script(&self, path: &str) -> Option<String> {
         self.files
             .iter()
@@ -77,7 +76,8 @@ impl Repository {
     pub fn missing_paths(&self, page: &Page) -> Vec<String> {
         let mut missing = Vec::new();
         let firsts = page.spans.iter().map(|span| span.split([' ', ':']).next().unwrap_or_default());
-        // In a command, only paths from the repository's root are checked, because `config.rs` may be any file.
+        // A command may name any file, such as `config.rs`. So only paths from the root of the repository are
+        // checked.
         let code = page.code();
         let words = code.split(|c: char| c.is_whitespace() || "'\"=:;,()".contains(c));
         let words = words.filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)));
@@ -86,7 +86,8 @@ impl Repository {
             let is_pattern = path.contains(['*', '{', '<', '…', '$'])
                 || path.chars().any(|c| c.is_ascii_uppercase() && !path.ends_with(".md"));
             let is_rooted = FOLDERS.iter().any(|folder| path.starts_with(folder));
-            // `host/facts.rs` is short for agent/host/src/facts.rs. Any crate's `src/` may be left out like this.
+            // `host/facts.rs` is short for agent/host/src/facts.rs. In such a short path, `agent/` and `src/` are
+            // left out.
             let is_short = path.ends_with(".rs") && !path.contains(' ');
             if is_pattern || !(is_rooted || is_short) || path.is_empty() {
                 continue;
@@ -125,7 +126,8 @@ impl Repository {
         broken
     }
 
-    /// The names in a page's code that this repository does not define: metrics, alerts, conditions, variables and units.
+    /// The names in a page's code that this repository does not define. Checked are names of metrics, alerts,
+    /// conditions, variables and units.
     pub fn unknown_names(&self, page: &Page) -> Vec<String> {
         let code = page.code();
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -139,7 +141,8 @@ impl Repository {
 
     fn has_name(&self, word: &str) -> bool {
         match word {
-            // The metrics client adds `_total` to the names of counters. A name that ends with `_` begins several names.
+            // The metrics client adds `_total` to the names of counters. A name with `_` at its end stands for all
+            // names that begin with it.
             _ if word.starts_with("kops_agent_") => {
                 let registered = word.strip_suffix("_total").unwrap_or(word).trim_end_matches('_');
                 let short = registered.strip_prefix("kops_agent_").unwrap_or(registered);
@@ -157,7 +160,7 @@ impl Repository {
         self.texts.contains(&format!(".name(\"{name}\".into())"))
     }
 
-    /// The release files that a page links to, but that `packaging/release` does not make for this version.
+    /// The links on a page to release files that `packaging/release` does not make for the linked version.
     pub fn unknown_downloads(page: &Page) -> Vec<String> {
         const RELEASES: &str = "https://github.com/kops-agent/kops-agent/releases/download/";
         let version = env!("CARGO_PKG_VERSION");
@@ -184,7 +187,7 @@ impl Repository {
         .collect()
     }
 
-    /// Messages of a page's tables that the program never prints. `…` stands for a variable text.
+    /// Messages in the tables of a page that the program never prints. `…` stands for any text.
     pub fn unknown_messages(&self, page: &Page) -> Vec<String> {
         let is_printed = |part: &str| self.sources.iter().any(|(_, source)| source.contains(part));
         messages(page)
@@ -196,7 +199,7 @@ impl Repository {
             .collect()
     }
 
-    /// Reasons for refusing machines and Nodes that a page does not explain.
+    /// Reasons for rejecting machines and Nodes that a page does not explain.
     pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {
@@ -227,7 +230,7 @@ impl Repository {
             .collect()
     }
 
-    /// Source files that define errors, if the page has none of their messages.
+    /// Source files with errors of which a page has no message.
     pub fn families_without_message(&self, page: &Page) -> Vec<String> {
         let messages = messages(page);
         let is_told = |source: &str| {
@@ -243,13 +246,13 @@ impl Repository {
     }
 }
 
-/// Whether this is a unit of kops-agent or of kOps.
+/// Whether the word is the name of a unit of kops-agent or of kOps.
 fn is_own_unit(word: &str) -> bool {
     (word.starts_with("kops-agent") || word.starts_with("kops-configuration"))
         && [".service", ".timer"].iter().any(|kind| word.ends_with(kind))
 }
 
-/// Source files whose errors have no text of their own, or are only printed within another error.
+/// Source files whose errors have no text of their own, or only appear within other errors.
 const PARTS_OF_OTHERS: [&str; 5] = [
     "agent/cloud/src/control_plane.rs",
     "agent/spec/src/failure.rs",
@@ -258,7 +261,7 @@ const PARTS_OF_OTHERS: [&str; 5] = [
     "agent/cluster/src/bootstrap/challenge.rs",
 ];
 
-/// Whether this is a word of two or more capitalized parts, such as `TokenExpired`.
+/// Whether the word consists of two or more capitalized parts, such as `TokenExpired`.
 fn is_reason(word: &str) -> bool {
     let capitals = word.chars().filter(char::is_ascii_uppercase).count();
     capitals > 1
@@ -267,13 +270,13 @@ fn is_reason(word: &str) -> bool {
         && word.chars().all(|c| c.is_ascii_alphabetic())
 }
 
-/// A source without its tests.
+/// The source without its tests.
 fn shipped(source: &str) -> &str {
     source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
 
-/// The commands of this program in a file, as spans of a page. Comments of Rust are no messages. An example replaces each
-/// placeholder of a format string.
+/// The commands of kops-agent in a file, as spans of a page. Comments in Rust are left out. Each placeholder in a
+/// format string is replaced by an example.
 pub fn advice(path: &str, text: &str) -> Page {
     let mut page = Page::parse(path, "");
     let is_command = |span: &&str| span.starts_with("kops-agent ") && !span.contains('"');
@@ -301,7 +304,7 @@ fn parts(message: &str) -> Vec<String> {
     message.split('…').map(|part| part.trim().to_owned()).filter(|part| part.len() > 3).collect()
 }
 
-/// A source with texts over several lines joined, and with quotes as they are printed.
+/// The source with strings over several lines joined, and with quotes as the program prints them.
 fn joined(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut lines = source.lines();

@@ -22,7 +22,7 @@ use crate::example::api_server::ApiServer;
 use crate::example::{Ended, Machine, agent};
 use crate::superseded::pinned;
 
-/// Blocks that no test runs: the page, a part of the block, and why.
+/// Blocks that no test runs. Each entry has the page, a part of the block, and the reason.
 const NOT_RUN: [(&str, &str, &str); 8] = [
     ("docs/rotate.md", "kops create keypair", A_ROTATION),
     ("docs/rotate.md", "kops promote keypair", A_ROTATION),
@@ -39,7 +39,7 @@ const NOT_RUN: [(&str, &str, &str); 8] = [
 ];
 const A_ROTATION: &str = "a controller leads the rollouts: tests/cluster/tests/rotation.rs";
 
-/// Programs of others. Their stand-ins accept every call.
+/// Other programs that are replaced by stand-ins. A stand-in accepts every call.
 const OTHERS: [&str; 14] = [
     "apt-get",
     "aws",
@@ -56,7 +56,7 @@ const OTHERS: [&str; 14] = [
     "setenforce",
     "systemctl",
 ];
-/// Other programs with which a command on a page begins.
+/// Real programs with which a command on a page may begin.
 const OF_THE_SHELL: [&str; 9] = ["cat", "chmod", "cp", "curl", "echo", "install", "mv", "sed", "sudo"];
 
 /// The blocks without a language that begin with a program. No test reads such a block as shell.
@@ -73,7 +73,7 @@ pub fn untyped(page: &Page) -> Vec<&str> {
 struct Walk {
     page: Page,
     folder: TempDir,
-    /// Paths on the page, each with the path that replaces it in this test.
+    /// Paths on the page. In this test, each path is replaced by the path beside it.
     places: Vec<(&'static str, PathBuf)>,
     /// The blocks that ran.
     done: RefCell<BTreeSet<usize>>,
@@ -90,7 +90,7 @@ impl Walk {
             walk.stand_in(name, "");
         }
         walk.stand_in("sudo", r#"exec "$@""#);
-        // Serves the files of a release by their names, and the file `served` at every other address.
+        // Copies the files of a release by their names. Prints the file `served` for every other URL.
         let download = format!(
             "for url; do :; done\ncase $url in\n*/releases/download/*) exec cp -- {}/\"${{url##*/}}\" . ;;\n\
              file://*) exec cat \"${{url#file://}}\" ;;\nesac\nexec cat {}",
@@ -102,7 +102,7 @@ impl Walk {
         walk
     }
 
-    /// A walk on which `kops-agent` always acts on this node, whatever the page's paths are.
+    /// A walk in which `kops-agent` always acts on `node`, whatever paths the page has.
     fn on(page: &str, node: &Machine) -> Walk {
         let mut walk = Walk::new(page);
         let kubeconfig = ApiServer::start().kubeconfig(walk.folder.path());
@@ -118,26 +118,26 @@ impl Walk {
         self.folder.path().join(name)
     }
 
-    /// A program that writes its call to `asked`, and then runs this script.
+    /// A program that adds its call to `asked`, and then runs `script`.
     fn stand_in(&self, name: &str, script: &str) {
         let asked = self.path("asked");
         program(&self.path("bin").join(name), &format!("echo \"{name} $*\" >>{}\n{script}", asked.display()));
     }
 
-    /// The calls of this program, one a line.
+    /// The recorded calls of a program, one a line.
     fn asked(&self, name: &str) -> String {
         let asked = fs::read_to_string(self.path("asked")).unwrap_or_default();
         let of_program = |line: &&str| line.split(' ').next() == Some(name);
         asked.lines().filter(of_program).map(|line| format!("{line}\n")).collect()
     }
 
-    /// The numbers of the blocks of shell that contain `part`.
+    /// The numbers of the shell blocks that contain `part`.
     fn with(&self, part: &str) -> Vec<usize> {
         let is_one = |block: &Block| block.language == "sh" && block.text.contains(part);
         (0..self.page.blocks.len()).filter(|number| is_one(&self.page.blocks[*number])).collect()
     }
 
-    /// Runs the only block of shell that contains `part`.
+    /// Runs the only shell block that contains `part`.
     fn run(&self, part: &str) -> Ended {
         let [number] = self.with(part)[..] else { panic!("{}: not one block has {part:?}", self.page.name) };
         self.run_block(number)
@@ -158,7 +158,8 @@ impl Walk {
         ended
     }
 
-    /// Runs the blocks that did not run yet and are not in `NOT_RUN`, in order. Fails if a block of shell is not marked as `sh`.
+    /// Runs all remaining blocks in their order, except those in `NOT_RUN`. Fails if a block looks like shell but is
+    /// not marked as `sh`.
     fn run_the_rest(&self) {
         let untyped = untyped(&self.page);
         assert!(untyped.is_empty(), "{}: blocks of shell without `sh`: {untyped:#?}", self.page.name);
@@ -178,7 +179,7 @@ impl Walk {
         }
     }
 
-    /// The page's first block in this language that begins with `begin`.
+    /// The first block in `language` on the page that begins with `begin`.
     fn block(&self, language: &str, begin: &str) -> &str {
         let mut blocks = self.page.blocks.iter();
         let block = blocks.find(|block| block.language == language && block.text.starts_with(begin));
@@ -191,7 +192,8 @@ fn program(path: &Path, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A script that runs the agent for this machine. It accepts exit code 4 of `fleet`, `doctor` and `config assets --check`, because the example has problems.
+/// A script that runs the agent for this machine. `fleet`, `doctor` and `config assets --check` may exit with 4,
+/// because the example has problems.
 fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
     let store = &node.cluster.store;
     let variables: String =
@@ -221,14 +223,14 @@ fn converged() -> Machine {
     node
 }
 
-/// The example control plane as nodeup leaves it.
+/// The example control plane after a run of nodeup.
 fn left_by_nodeup() -> Machine {
     let node = converged();
     leave_as_nodeup(node.root()).unwrap();
     node
 }
 
-/// Every file below a folder, with its content and the time of its last change.
+/// Every file below a folder, with its content and modification time.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
@@ -249,7 +251,7 @@ fn every_test_that_covers_a_block_is_there() {
     assert!(lost.is_empty(), "NOT_RUN names tests that do not exist: {lost:?}");
 }
 
-/// Before `converge`, the commands of the page change nothing. The commands of "Go back" leave no file of kops-agent.
+/// The commands before `converge` change nothing. The commands in "Go back" remove all files of kops-agent.
 #[test]
 fn try_md_works_as_printed() {
     let node = left_by_nodeup();
@@ -267,7 +269,7 @@ fn try_md_works_as_printed() {
 
     let before = snapshot(node.root());
     let plan = walk.run("kops-agent plan --conf /opt/kops/conf/kube_env.yaml\n");
-    // The page leaves out diffs.
+    // The page does not show the diffs of the plan.
     let lines = plan.stdout.lines().filter(|line| !line.starts_with("      "));
     let shown: String = lines.map(|line| format!("{line}\n")).collect();
     assert_eq!(shown, walk.block("text", "kernel"), "{plan:#?}");
@@ -286,7 +288,7 @@ fn try_md_works_as_printed() {
     walk.run_the_rest();
 }
 
-/// Only updates of the one group apply the new prefix, and the spec is set back before a machine is replaced.
+/// The new prefix is applied by updates of one group only. The spec is reset before a machine is replaced.
 #[test]
 fn canary_md_works_as_printed() {
     const PREFIX: &str =
@@ -319,7 +321,7 @@ fn canary_md_works_as_printed() {
     assert_eq!(conditions.len(), 2, "{policy:#}");
 }
 
-/// The program of a boot script is replaced, and the previous one is kept. The program file of the page is valid.
+/// The program of a boot script is replaced, and the previous program is kept. The program file on the page is valid.
 #[test]
 fn upgrade_md_works_as_printed() {
     let node = converged();
@@ -351,7 +353,7 @@ fn rotate_md_works_as_printed() {
     walk.run_the_rest();
 }
 
-/// The check of a mirror finds a wrong file and a missing one.
+/// The check of a mirror finds a wrong file and a missing file.
 #[test]
 fn air_gapped_md_works_as_printed() {
     let node = Machine::new(CONTROL_PLANE);
@@ -476,7 +478,7 @@ fn redhat_md_works_as_printed() {
     let (_, named) = walk.page.text.split_once("have other names in `comm`: ").unwrap();
     let (named, _) = named.split_once(". ").unwrap();
     let repository = Repository::of_this_checkout();
-    // tokio names its own threads.
+    // tokio names its own threads, so they are not in the sources.
     let own = named.split(", ").map(|name| name.trim_matches('`')).filter(|name| *name != "tokio-");
     let lost: Vec<&str> = own.filter(|name| !repository.has_thread(name)).collect();
     assert!(lost.is_empty(), "no source starts these threads: {lost:?}");

@@ -12,7 +12,7 @@ use crate::cloud_facts::{metadata, on_ubuntu};
 use crate::superseded::read;
 
 impl Scene {
-    /// The beginning of a problem with the new program in place.
+    /// The start of a problem if the new program is already in place.
     fn way_back(&self) -> String {
         let (program, conf) = (self.program.display(), self.conf.display());
         format!(
@@ -21,7 +21,8 @@ impl Scene {
         )
     }
 
-    /// Whether the Node shows that the check of its program has not succeeded. Null if it does not.
+    /// Whether the Node shows that the check of its program has not succeeded. Null if the Node shows nothing about a
+    /// check.
     fn unchecked(&self) -> Value {
         self.annotation("kops-agent/program")["unchecked"].clone()
     }
@@ -67,7 +68,7 @@ fn a_successor_that_cannot_begin_its_check_tells_the_way_back() {
         assert!(problem.starts_with(&scene.way_back()) && problem.contains("program.yaml"), "{problem}");
         assert_eq!(scene.unchecked(), true);
 
-        // Another order fails before it replaces this program.
+        // The next order fails before it replaces the program.
         scene.order_hash("r-2", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
         let problem = scene.problem("r-2");
         assert!(!problem.contains("in place") && problem.contains("program.yaml"), "{problem}");

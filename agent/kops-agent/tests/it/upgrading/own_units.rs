@@ -14,7 +14,7 @@ pub(super) const TIMER: &str = "etc/systemd/system/kops-agent-verify.timer";
 const LINK: &str = "usr/local/bin/kops-agent";
 
 impl Scene {
-    /// Gives the machine the timer and the link of another version.
+    /// Writes a timer and a link that another version of the agent would write.
     pub(super) fn reword_own_resources(&self) {
         let root = self.machine.root();
         fs::write(root.join(TIMER), "[Timer]\nOnCalendar=daily\n").unwrap();

@@ -14,12 +14,12 @@ use crate::cloud_facts::{metadata, on_ubuntu};
 use crate::fleet_plan::point_to;
 use crate::superseded::{hash, read};
 
-/// The version of the package from before the order.
+/// The installed version of the package before the order.
 const BEFORE: &str = "0.0.1";
 const NOTE: &str = "var/lib/kops-agent/program.json";
 
 impl Scene {
-    /// Writes a file of a package beside the machine.
+    /// Writes a file of a package into the folder next to the machine's root.
     fn content(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.machine.folder().join(name);
         fs::write(&path, bytes).unwrap();
@@ -27,8 +27,8 @@ impl Scene {
         path
     }
 
-    /// Makes the program a file of the package kops-agent in the version `installed`. The repository has packages with these versions and
-    /// contents.
+    /// Makes the program a file of the package kops-agent with the version `installed`. `offered` has the versions of
+    /// the package in the repository, each with its program.
     fn package(&self, installed: Option<&str>, offered: &[(&str, &PathBuf)]) {
         let lists = self.machine.root().join("var/lib/dpkg/info");
         fs::create_dir_all(&lists).unwrap();
@@ -52,7 +52,7 @@ impl Scene {
         fs::write(self.machine.root().join(STATE), state.to_string()).unwrap();
     }
 
-    /// Refuses to install a package while the program contains `text`.
+    /// Makes the installation of the package fail while the program contains `text`.
     fn refuse(&self, version: &str, text: &str) {
         let unit = format!("kops-agent={version}-1");
         let refusal = json!({"unit": unit, "path": "/opt/kops/bin/nodeup", "text": text});
@@ -68,7 +68,7 @@ impl Scene {
         read(&self.machine, REQUESTS).matches(&format!("packages: replace kops-agent={version}-1\n")).count()
     }
 
-    /// Follows until the process ends to let the installed program start.
+    /// Runs `fleet follow` until it ends, so that systemd can start the installed program.
     fn followed(&self) -> ExitStatus {
         let own = fs::read(self.kubeconfig()).unwrap();
         point_to(&self.machine, &self.server);
@@ -168,7 +168,7 @@ fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
     is_as_before();
     assert_eq!(scene.restarts(CONTROLLER), 1, "with the previous program");
 
-    // The repository has another build of the previous version.
+    // The repository offers another build of the previous version.
     scene.package(Some(BEFORE), &[(BEFORE, &rebuilt), ("0.9.0", &other)]);
     scene.change_state(|state| state["refusals"] = json!([]));
     let problem = order("rebuilt");
@@ -176,7 +176,7 @@ fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
     assert!(problem.contains(expected) && problem.contains(&before), "{problem}");
     assert!(scene.has_package(BEFORE) && scene.sha256() != before);
 
-    // The previous package cannot be installed again.
+    // The installation of the previous package fails.
     scene.package(Some(BEFORE), &[(BEFORE, &old), ("0.9.0", &other)]);
     scene.refuse(BEFORE, "0.9.0 (test)");
     let problem = order("no-return");
@@ -209,7 +209,7 @@ fn a_node_takes_another_version_of_its_package() {
         assert!(scene.has_package(version::NUMBER) && !scene.has_package(BEFORE));
         assert_eq!((scene.restarts(CONTROLLER), scene.replaced(version::NUMBER)), (1, 1));
 
-        // The process was killed before the package manager had finished.
+        // The state is as if the process was killed before the package manager finished.
         scene.package(None, &[(BEFORE, &old), (version::NUMBER, &new)]);
         let ended = scene.followed();
         assert!(ended.success() && scene.has_package(version::NUMBER), "{ended}");
@@ -220,7 +220,7 @@ fn a_node_takes_another_version_of_its_package() {
         assert_eq!(scene.annotation("kops-agent/program")["sha256"], sha256.as_str());
         assert_eq!(scene.replaced(version::NUMBER), 2);
 
-        // A later check fails, and names the package of the way back.
+        // A later check fails. Its message names the package that restores the previous version.
         fs::remove_file(scene.program_file()).unwrap();
         let file = program_file(version::NUMBER, &url, &sha256);
         scene.order_hash("r-2", &hash(&file));
@@ -243,7 +243,7 @@ fn a_killed_switch_to_a_package_with_another_program_goes_back() {
         let url = scene.mirror.put("/new", &ordered);
         drop((bytes, ordered));
         scene.order("r-1", version::NUMBER, &url, &sha256);
-        // The process was killed after the installation, before it read the installed program.
+        // The note is as if the process was killed after the installation, before it read the installed program.
         let file = hash(&fs::read_to_string(scene.program_file()).unwrap());
         let packages = json!([{"name": "kops-agent", "version": "0.0.1-1"}]);
         let note = json!({
@@ -252,7 +252,7 @@ fn a_killed_switch_to_a_package_with_another_program_goes_back() {
         fs::write(scene.machine.root().join(NOTE), note.to_string()).unwrap();
         scene.package(Some(version::NUMBER), &[(BEFORE, &old), (version::NUMBER, &other)]);
         let placed = scene.program.with_file_name("placed");
-        // Another process writes the program: a file that this process has open for writing cannot be started.
+        // `cp` writes the program: the kernel does not start a file that this process has open for writing.
         assert!(Command::new("cp").arg(&other).arg(&placed).status().unwrap().success());
         fs::rename(placed, &scene.program).unwrap();
 
@@ -261,7 +261,7 @@ fn a_killed_switch_to_a_package_with_another_program_goes_back() {
         assert!(scene.has_package(BEFORE));
         assert_eq!(scene.annotation("kops-agent/followed"), Value::Null, "the previous program answers");
 
-        // The operator corrects the repository, and the previous program carries the order out.
+        // The operator corrects the repository. Then the previous program executes the order.
         scene.package(Some(BEFORE), &[(BEFORE, &old), (version::NUMBER, &new)]);
         let ended = scene.end_for_successor();
         assert!(ended.success() && scene.sha256() == sha256, "{ended}");

@@ -20,13 +20,13 @@ fn module_state(host: &Host, root: &Path, name: &str) -> Seen<ModuleState> {
     if !matches!(state, ModuleState::Available | ModuleState::Missing) {
         return Ok(state);
     }
-    // If the kernel knows a file system without a loaded module, the file system is built in.
+    // If the kernel supports a file system and no module for it is loaded, the file system is built in.
     let filesystems = std::fs::read_to_string(root.join("proc/filesystems")).unwrap_or_default();
     let is_built_in = filesystems.lines().any(|line| line.split_whitespace().next_back() == Some(name));
     Ok(if is_built_in { ModuleState::Loaded } else { state })
 }
 
-/// The version of the mounted cgroups and their controllers (cgroups(7)).
+/// The version of the mounted cgroup hierarchy, and its controllers (cgroups(7)).
 pub(super) fn cgroups(root: &Path) -> Seen<Cgroups> {
     let folder = root.join("sys/fs/cgroup");
     if let Ok(controllers) = std::fs::read_to_string(folder.join("cgroup.controllers")) {
@@ -39,21 +39,21 @@ pub(super) fn cgroups(root: &Path) -> Seen<Cgroups> {
         }
         Err(error) => return Err(unreadable(&folder, error)),
     };
-    // A hierarchy with two controllers is named after both.
+    // The name of a hierarchy with two controllers is both names, separated by a comma.
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let controllers: BTreeSet<String> =
         names.flat_map(|name| name.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
     Ok(if controllers.is_empty() { Cgroups::Missing } else { Cgroups::V1(controllers) })
 }
 
-/// The parameters that the texts of sysctl.d(5) files set and that the kernel does not have.
+/// The kernel parameters in `texts` that the kernel does not have. `texts` are the contents of sysctl.d(5) files.
 pub(super) fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<String>> {
     let proc_sys = root.join("proc/sys");
     std::fs::read_dir(&proc_sys).map_err(|error| unreadable(&proc_sys, error))?;
     Ok(texts.iter().flat_map(|text| sysctls::missing(text, &proc_sys)).collect())
 }
 
-/// Whether `/proc/sys` is mounted read-only, so that no parameter can be set.
+/// Whether `/proc/sys` is mounted read-only. Then no kernel parameter can be set.
 pub(super) fn parameters_are_read_only(root: &Path) -> Seen<bool> {
     let proc_sys = root.join("proc/sys");
     let found = statvfs(&proc_sys).map_err(|error| unreadable(&proc_sys, error.into()))?;

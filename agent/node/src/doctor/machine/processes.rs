@@ -7,8 +7,7 @@ use kops_agent_plan::doctor::{Process, Seen, Unseen};
 
 use super::unreadable;
 
-/// The processes whose names the doctor looks for ([`Process::is_of_interest`]), sorted by PID. Processes of pods are
-/// left out.
+/// The processes with certain names ([`Process::is_of_interest`]), sorted by PID. Processes of pods are left out.
 pub(super) fn processes(root: &Path) -> Seen<Vec<Process>> {
     let process = |number: u32| {
         let folder = root.join(format!("proc/{number}"));
@@ -29,7 +28,7 @@ pub(super) fn swap(root: &Path) -> Seen<Vec<String>> {
     Ok(text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
 }
 
-/// Whether a process belongs to a pod. A pod may have its own ports, programs and even a kubelet.
+/// Whether a process belongs to a pod. Ports, programs and even a kubelet in a pod do not concern the machine.
 fn is_of_pod(cgroups: &str) -> bool {
     cgroups.contains("kubepods")
 }

@@ -8,8 +8,8 @@ use kops_agent_host::system::devices::names;
 use kops_agent_plan::doctor::{Device, Seen, Unseen, Volume, Volumes};
 use kops_agent_plan::resource::{DesiredState, Resource};
 
-/// The volumes of a desired state, and this machine's devices. Fails if the state has volumes and `root` is not `/`: another root has
-/// no devices.
+/// The volumes in the desired state, and the devices of this machine. Fails if there are volumes and `root` is not
+/// `/`, because only `/` has devices.
 pub(super) fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
     let mounts = desired.iter().filter_map(|(_, resource)| match resource {
         Resource::Mount(mount) => Some(mount),
@@ -35,7 +35,7 @@ pub(super) fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
     })
 }
 
-/// The disks and partitions, with the links to them.
+/// The disks and partitions, each with the links to it.
 fn devices(block: &Path, links: &Path) -> Vec<Device> {
     let entries: Vec<_> = fs::read_dir(links).into_iter().flatten().flatten().collect();
     let leads_to = |link: &Path, device: &str| {

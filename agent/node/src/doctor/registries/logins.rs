@@ -11,14 +11,14 @@ use serde::Deserialize;
 
 use super::{DOCKER_HUB, Reference, host_and_port};
 
-/// The host by which a login for Docker Hub is usually named.
+/// The host under which a login for Docker Hub is usually stored.
 const DOCKER_HUB_LOGIN: &str = "index.docker.io";
 
-/// The base64 of `user:password`, by a host and perhaps the beginning of a path.
+/// The base64 of `user:password`. The key is a host, and may also have the beginning of a path.
 #[derive(Default)]
 pub struct Logins(BTreeMap<String, String>);
 
-/// Docker's configuration file, as far as kubelet reads it.
+/// The fields of Docker's configuration file that kubelet reads.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DockerConfig {
@@ -28,14 +28,14 @@ struct DockerConfig {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Auth {
-    /// The base64 of `user:password`. If it is not empty, the other fields do not count.
+    /// The base64 of `user:password`. If it is set, the other fields are ignored.
     auth: String,
     username: String,
     password: String,
 }
 
 impl Auth {
-    /// The base64 of `user:password`. `None` if the entry has no login that kubelet reads.
+    /// The base64 of `user:password`. `None` if kubelet reads no login from this entry.
     fn basic(&self) -> Option<String> {
         let login = match self.auth.trim().trim_end_matches('=') {
             "" if self.username.is_empty() => return None,
@@ -47,8 +47,9 @@ impl Auth {
 }
 
 impl Logins {
-    /// Reads the logins in a configuration file of Docker, such as the cluster's secret `dockerconfig`. Warns of a file or an entry without
-    /// a login that kubelet reads. The warning shows nothing of the file but the name of the server.
+    /// Reads the logins in a configuration file of Docker, such as the cluster's secret `dockerconfig`. Warns of a
+    /// file or an entry from which kubelet reads no login. A warning may show the name of the server, and nothing
+    /// else from the file.
     pub fn of_docker_config(file: &[u8]) -> Logins {
         let config: DockerConfig = serde_json::from_slice(file).unwrap_or_else(|error| {
             log::warn!(
@@ -72,17 +73,19 @@ impl Logins {
         Logins(logins)
     }
 
-    /// The login that kubelet tries first for an image. containerd sends this login to each server of the image, mirrors included.
+    /// The login that kubelet tries first for an image. containerd sends this login to all servers of the image,
+    /// including mirrors.
     pub(super) fn of_image(&self, image: &Reference<'_>) -> Option<&str> {
         let name = format!("{}/{}", image.registry, image.repository);
-        // The search begins at the end, because longer paths come after shorter paths.
+        // A longer path is more specific and is sorted later, so the search begins at the end.
         let matching = self.0.iter().rev().find(|(key, _)| matches(key, &name)).map(|(_, login)| login);
         let of_docker_hub = || self.0.get(DOCKER_HUB_LOGIN).filter(|_| image.registry == DOCKER_HUB.0);
         matching.or_else(of_docker_hub).map(String::as_str)
     }
 }
 
-/// The host and the path of an entry's name, which may be a URL. The paths `/v1/` and `/v2/` stand for all images of the host.
+/// The host and the path in the name of an entry. The name may be a URL. The paths `/v1/` and `/v2/` mean all images
+/// of the host.
 fn key(server: &str) -> String {
     let rest =
         ["https://", "http://"].iter().find_map(|scheme| server.strip_prefix(scheme)).unwrap_or(server);
@@ -92,12 +95,12 @@ fn key(server: &str) -> String {
     format!("{host}{}", if path == "/" { "" } else { path })
 }
 
-/// Splits a name before its first slash.
+/// Splits a name at its first slash. The slash belongs to the second part.
 fn host_and_path(name: &str) -> (&str, &str) {
     name.split_at(name.find('/').unwrap_or(name.len()))
 }
 
-/// Whether a login of this key is for this image. Parts of the key's host may contain `*`.
+/// Whether the login with this key is for the image. Parts of the host in the key may contain `*`.
 fn matches(key: &str, image: &str) -> bool {
     let ((host, path), (image_host, image_path)) = (host_and_path(key), host_and_path(image));
     let ((host, port), (image_host, image_port)) = (host_and_port(host), host_and_port(image_host));

@@ -32,7 +32,7 @@ fn names_of_images_are_read_as_docker_reads_them() {
     }
 }
 
-/// The mirrors of a group, from pairs of a registry and its addresses.
+/// The mirrors of a group. `named` has pairs of a registry and its addresses.
 fn mirrors(named: &[(&str, &[&str])], are_in_configuration: bool) -> Registries {
     let owned = |addresses: &[&str]| addresses.iter().map(|address| (*address).to_owned()).collect();
     let named = named.iter().map(|(registry, addresses)| ((*registry).to_owned(), owned(addresses)));
@@ -69,7 +69,8 @@ fn mirrors_come_before_the_registry_itself() {
     assert_eq!(own, ["http://localhost:5000/v2/a/manifests/1"]);
 }
 
-/// Source: `addDefaultScheme` and `registryHosts` of containerd for its configuration, `parseHostConfig` for files.
+/// Source: containerd's `addDefaultScheme` and `registryHosts` for its configuration, and `parseHostConfig` for files
+/// of mirrors.
 #[test]
 fn an_address_is_read_as_containerd_reads_it_in_each_place() {
     for (address, in_configuration, in_file) in [
@@ -97,7 +98,8 @@ fn an_address_is_read_as_containerd_reads_it_in_each_place() {
     }
 }
 
-/// A registry with the image `a/b:1` that gives a token for a login, and the requests that it got: the path and the authorization.
+/// A registry with the image `a/b:1`. It requires a token, and gives a token for a login. Also returns the path and
+/// the authorization of each request.
 async fn registry() -> (TestServer, Arc<Mutex<Vec<String>>>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
     let seen = requests.clone();
@@ -130,7 +132,7 @@ async fn registry() -> (TestServer, Arc<Mutex<Vec<String>>>) {
     (server, requests)
 }
 
-/// The logins of a configuration file of Docker with this login for one server.
+/// The logins in a Docker configuration file that has `LOGIN` for `server`.
 fn logins(server: &str) -> Logins {
     Logins::of_docker_config(format!(r#"{{"auths": {{"{server}": {{"auth": "{LOGIN}"}}}}}}"#).as_bytes())
 }
@@ -169,7 +171,7 @@ async fn a_registry_is_asked_with_the_clusters_login() {
     assert_eq!(other, Outcome::Fails("it answers 404 Not Found".into()));
 }
 
-/// kubelet knows only the image's name, and containerd sends kubelet's login to each server.
+/// kubelet chooses the login by the image's name, and containerd sends this login to each server.
 #[tokio::test]
 async fn a_mirror_gets_the_login_of_the_images_name_and_no_other() {
     let (server, requests) = registry().await;
@@ -182,7 +184,7 @@ async fn a_mirror_gets_the_login_of_the_images_name_and_no_other() {
         let (_, mirror) = registries.servers(&reference).remove(0);
         let logins = logins(of_login);
         let login = logins.of_image(&reference);
-        // The image's own registry is not asked in a test.
+        // The test must not ask the image's own registry, which is on the internet.
         ask(&client, reference.manifest_at(mirror.unwrap()), login).await;
         let has_login = requests.lock().iter().any(|request| request.ends_with(LOGIN));
         assert_eq!(has_login, is_sent, "{of_login}: {requests:?}");
@@ -224,7 +226,7 @@ async fn a_password_is_sent_over_tls_or_to_this_machine_only() {
     }
 }
 
-/// It is unknown whether the registry has the image.
+/// After a failure of the login server, it is unknown whether the registry has the image.
 #[tokio::test]
 async fn failures_of_the_login_server_are_told_as_its_own() {
     for (realm, problem) in [

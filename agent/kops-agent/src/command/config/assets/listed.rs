@@ -7,7 +7,7 @@ use kops_agent_plan::needs::NeedKind;
 use kops_agent_spec::urls::shown_url;
 use serde::Serialize;
 
-/// A thing that the nodes need. A login in a URL is hidden.
+/// A file, image or package that the nodes need. A login in its URL is hidden.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Listed<'a> {
@@ -17,17 +17,17 @@ pub(super) struct Listed<'a> {
     sha256: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     distribution: Option<&'a str>,
-    /// The publisher's URL of a file that comes from a mirror.
+    /// The publisher's URL of a file. Set only if the file comes from a mirror.
     #[serde(skip_serializing_if = "Option::is_none")]
     canonical: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     mirrors: Vec<String>,
-    /// Empty for the images of add-ons.
+    /// The groups that need it. Empty for images of add-ons.
     instance_groups: Vec<&'a str>,
     architectures: Vec<&'static str>,
     #[serde(flatten)]
     check: Option<Check>,
-    /// Whether the list is a check.
+    /// Whether the command has the flag `--check`.
     #[serde(skip)]
     is_check: bool,
 }

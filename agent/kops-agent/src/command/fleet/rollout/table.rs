@@ -14,7 +14,7 @@ use kops_agent_process::output::{columns, one_line};
 
 use crate::command::fleet::table::{SHOWN_OF_PROBLEM, shown};
 
-/// The end of a problem that the node has shortened.
+/// The end of a problem text that the node has cut.
 const CUT: &str = " (cut; `journalctl -u kops-agent-follow.service` on the node shows all of it)";
 
 /// The rollout and the policy, as `status` shows them.
@@ -23,7 +23,8 @@ const CUT: &str = " (cut; `journalctl -u kops-agent-follow.service` on the node 
 pub(super) struct Shown {
     /// The last rollout of an operator.
     rollout: Option<Rollout>,
-    /// Whether a controller has begun this attempt of the rollout. The status of an earlier attempt is left out.
+    /// Whether a controller has begun the current attempt of the rollout. The status of an earlier attempt is not
+    /// shown.
     is_begun: bool,
     #[serde(serialize_with = "with_estimate")]
     status: Option<Status>,
@@ -31,25 +32,26 @@ pub(super) struct Shown {
     policy: Option<ShownPolicy>,
 }
 
-/// The policy, and the automatic rollout that follows it.
+/// The automation policy, and the automatic rollout of this policy.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ShownPolicy {
     state: PolicyState,
-    /// Why the text of the policy is refused; empty if it is valid.
+    /// Why the text of the policy is rejected. Empty if the text is valid.
     refused: String,
     /// The policy that the controller follows.
     accepted: Policy,
     unknown_groups: BTreeSet<String>,
-    /// The status of the automatic rollout; `None` if no controller has read the policy since it was resumed.
+    /// The status of the automatic rollout. `None` if no controller has read the policy since the policy was resumed.
     #[serde(serialize_with = "with_estimate")]
     status: Option<Status>,
-    /// The status of the automatic reboots; `None` if no controller has read the policy since it was resumed.
+    /// The status of the automatic reboots. `None` if no controller has read the policy since the policy was resumed.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "with_estimate")]
     reboots: Option<Status>,
 }
 
-/// The JSON of a status, with the estimate of the time that is left. The ConfigMap has no estimate, only the values for it.
+/// A status in JSON, with the estimated remaining time. The ConfigMap only has the values from which the time is
+/// computed.
 #[derive(Serialize)]
 struct Estimated<'a> {
     #[serde(flatten)]
@@ -87,7 +89,8 @@ impl Shown {
         Shown { rollout, is_begun: status.is_some(), status, policy }
     }
 
-    /// Whether the operator's rollout, and not the policy's rollout, decides the results of `is_done` and `is_ended`.
+    /// Whether `is_done` and `is_ended` are about the operator's rollout. If not, they are about the policy's
+    /// rollout.
     fn is_rollout_first(&self) -> bool {
         match (&self.rollout, &self.status, &self.policy) {
             (_, _, None) => true,
@@ -105,19 +108,18 @@ impl Shown {
         )
     }
 
-    /// Whether the nodes run the current configurations. If there is a policy and the operator has no active rollout,
-    /// the result is about the policy's rollout.
+    /// Whether all nodes run the configuration of the shown rollout. The operator's rollout counts if it is active or
+    /// if there is no policy. Otherwise the policy's rollout counts.
     pub(super) fn is_done(&self) -> bool {
         self.is_in(&[Phase::Done])
     }
 
-    /// Whether all changes have ended, so that an operator must act before more changes.
+    /// Whether the shown rollout makes no more changes until an operator acts.
     pub(super) fn is_ended(&self) -> bool {
         self.is_in(&[Phase::Done, Phase::Stopped, Phase::Aborted])
     }
 }
 
-/// Formats the rollout, and then the policy.
 pub(super) fn table(shown: &Shown) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -166,7 +168,7 @@ pub(super) fn table(shown: &Shown) -> String {
     text
 }
 
-/// One line per group, the failures, the reasons why nodes wait, and an estimate of the time that is left.
+/// Lines about a rollout: one per group, the failures, why nodes wait, and an estimate of the remaining time.
 fn table_of_status(status: &Status) -> String {
     let header = ["GROUP", "HASH", "NODES", "DONE", "UPDATING", "WAITING", "FAILED", "CANARIES LEFT"];
     let groups = status.groups.iter().map(|(name, group)| {
@@ -219,7 +221,7 @@ fn table_of_status(status: &Status) -> String {
             let _ = writeln!(text, "{node} finishes the reboot that it has begun: {why}");
         }
         for (node, problem) in &group.failures {
-            // The node cuts a long problem.
+            // The problem ends with `…` if the node has cut it.
             let more = if problem.ends_with('…') { CUT } else { "" };
             let _ = writeln!(text, "{node} failed: {}{more}", one_line(problem, SHOWN_OF_PROBLEM));
         }
@@ -263,7 +265,7 @@ fn table_of_status(status: &Status) -> String {
     text
 }
 
-/// A time in the largest unit in which it is at least two, rounded.
+/// A rounded time in the largest unit in which its number is at least 2.
 fn rounded(seconds: u64) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
