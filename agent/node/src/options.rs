@@ -33,7 +33,7 @@ impl NodeOptions {
         self
     }
 
-    /// Sets the root to `/` if it is `/` under another path.
+    /// Replaces a root that is a different path to `/`, such as `/..`, by `/`.
     pub fn settled(mut self) -> NodeOptions {
         if self.is_this_machine() {
             self.source.node_root = PathBuf::from("/");
@@ -84,7 +84,7 @@ impl RunOptions {
         RunOptions { pacing: Pacing { slot_timeout: Duration::ZERO, ..self.pacing }, ..self }
     }
 
-    /// The folder of downloads, as this process sees it.
+    /// The folder of downloads, with the root in front.
     pub fn cache(&self) -> PathBuf {
         self.root.join(self.cache.strip_prefix("/").unwrap_or(&self.cache))
     }
@@ -101,7 +101,6 @@ pub struct HostSettings {
 }
 
 impl HostSettings {
-    /// Returns the host with these settings.
     pub fn applied_to(self, host: Host) -> Host {
         host.with_health_timings(HealthTimings { timeout: self.health_timeout, ..HealthTimings::default() })
             .retrying_failed(self.retries_failed)
@@ -116,7 +115,7 @@ pub struct Pacing {
     /// How long a run waits for a slot.
     pub slot_timeout: Duration,
     pub drain: DrainMode,
-    /// How long pods may take to leave.
+    /// How long a drain waits for pods to leave.
     pub drain_timeout: Duration,
     /// Whether a flag or a variable asks for pacing. If pacing is asked for, a run fails when it cannot find out whether
     /// other nodes restart. Otherwise the run continues without a slot.

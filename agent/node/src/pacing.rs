@@ -62,7 +62,7 @@ fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
     Ok((!restarted.is_empty() && host.runs_kubelet()?).then(words))
 }
 
-/// The text of `plan` about pacing; `None` if the plan needs no slot.
+/// The line of `kops-agent plan` about pacing; `None` if the plan needs no slot.
 pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<String>> {
     let group = shown_group(&decision.desired, &decision.names[1]);
     let restarted = disrupts(root, host, plan)?;
@@ -153,7 +153,8 @@ impl Paced {
     }
 }
 
-/// Ends the unit that uncordons the node of a killed run, because a reboot is about to end this run.
+/// Stops the unit that would uncordon the node after the end of this run. The node must stay cordoned during its
+/// reboot.
 pub fn stay_cordoned(host: &Host) {
     drain::stay_cordoned(host);
 }

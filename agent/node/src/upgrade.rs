@@ -33,27 +33,27 @@ use trial::{Changes, Trial, Unwritten, first};
 
 /// The services that run the program all the time, and that an order restarts. The service that follows rollouts ends by itself.
 const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
-/// How long a server may give an old program file. A server of kops-agent reads the program file again after 5 s.
+/// How long a server may serve an old program file. A server of kops-agent reads the program file again after 5 s.
 const SERVED_FOR: Duration = Duration::from_secs(6);
 /// How long the download may take in all.
 const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1200);
 /// How long the report is retried while the API server does not answer.
 const TOLD_WITHIN: Duration = Duration::from_secs(600);
 
-/// How an order ended well.
+/// How an order succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upgraded {
     /// This process runs the wanted version, and has reported this version to the cluster.
     Reported,
-    /// The wanted version is in place. This process must end, so that its successor reports.
+    /// The wanted version is in place. This process must exit, so that the next process reports.
     InPlace,
 }
 
 /// Carries an order out. `began` is the start of this process. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
 ///
-/// After a failure, the present program stays in place or comes back. If the ordered program is in place all the same, the error says so,
-/// and begins with the commands that restore the previous program. This also holds if the check or the report of the ordered program fails.
-/// If the package manager has installed a third program and cannot remove this program, the error begins with this problem.
+/// After a failure, the present program stays in place or is restored. If the ordered program is in place, for example because its check or
+/// its report failed, the error begins with the commands that restore the previous program. If the package manager has installed a third
+/// program and cannot remove it, the error begins with this problem.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -170,7 +170,8 @@ impl Place<'_> {
         })
     }
 
-    /// A failure with the ordered program in place. The commands for the way back come first, because the text may be cut.
+    /// The failure of an order whose program is in place. The commands that restore the previous program come first, because the text may
+    /// be cut.
     fn failed_in_place(&self, error: &anyhow::Error) -> Failure {
         not_replaced(format!("the new program is in place ({}); {}", self.way_back(), error_text(error)))
     }
@@ -234,7 +235,6 @@ fn wanted<'a>(file: &'a ProgramFile, order: &Order) -> Result<&'a Download> {
         .ok_or_else(|| not_replaced(format!("{PROGRAM_FILE} has no program for {architecture}")).into())
 }
 
-/// A change of the program.
 struct Change<'a> {
     place: &'a Place<'a>,
     file: &'a ProgramFile,
@@ -274,7 +274,8 @@ impl Change<'_> {
         Ok(trial.follows().await?)
     }
 
-    /// Compares this node with the program, and puts it in place. If a service fails with it, the previous one comes back.
+    /// Compares this node with the plan of the new program, and puts this program in place. If a service fails with the new program, the
+    /// previous program is restored.
     async fn make(&self, new: NewProgram) -> Result<()> {
         let Change { place: Place { host, path, is_packaged, .. }, file, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
@@ -332,7 +333,7 @@ impl Change<'_> {
         host.note_check(self.ordered())?;
         self.restart_services().await?;
         let own = self.own_changes().await?;
-        // The process that writes these resources takes the lock.
+        // The process that writes the agent's own resources takes the lock.
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");

@@ -112,7 +112,7 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 /// The answers that a waiting run has got.
 #[derive(Debug, Default)]
 struct ReceivedAnswers {
-    /// The time of the last answer that refused a slot to this node for now.
+    /// The time of the last answer that no slot is free for this node.
     busy: Option<Instant>,
     /// The time since which no answer says anything about slots; `None` if the last answer was about slots.
     unknown: Option<Instant>,
@@ -159,7 +159,7 @@ impl ReceivedAnswers {
     }
 }
 
-/// Why there is no slot.
+/// The reason for a missing slot, in words.
 fn in_words(answer: &SlotAnswer) -> String {
     if !answer.not_before.is_empty() {
         return format!("this node held a slot for too long, and gets no slot before {}", answer.not_before);

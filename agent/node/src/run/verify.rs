@@ -87,8 +87,8 @@ impl Verify<'_> {
         !self.only.is_empty()
     }
 
-    /// The first resource that differs or cannot be repaired, although this run may not repair it. `None` if this run may
-    /// repair all resources.
+    /// The first resource that this run may not repair, and that differs or cannot be repaired. `None` if this run may repair all
+    /// resources.
     fn beside(&self, plan: &Plan) -> Option<String> {
         let steps = plan.steps.iter().map(|step| &step.resource);
         let unmended = plan.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended);

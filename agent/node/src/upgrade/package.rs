@@ -13,7 +13,7 @@ use crate::machine;
 use crate::redaction::error_text;
 
 impl Change<'_> {
-    /// Checks that the repositories have the ordered packages, and the present ones for the way back.
+    /// Checks that the repositories have the ordered packages, and the present packages for a rollback.
     pub(super) fn find_packages(&self) -> Result<()> {
         let present = self.present_packages()?;
         service_manager::doing("looking for the packages of kops-agent");
@@ -39,7 +39,8 @@ impl Change<'_> {
         .into())
     }
 
-    /// Installs the ordered version. If that fails, or if the package has another program, the previous version comes back.
+    /// Installs the ordered version. If the installation fails, or if the package has a different program, the previous version is
+    /// restored.
     pub(super) async fn install_packages(&self, services: &[Service], own: Vec<String>) -> Result<()> {
         let present = self.present_packages()?;
         let packages = self.ordered_packages(&present);
@@ -85,15 +86,16 @@ impl Change<'_> {
     }
 
     /// Finishes a switch whose process was killed. Installs the ordered packages completely, or reinstalls the previous packages if the
-    /// present program is not the ordered program. Returns whether this call replaced the program. If it did, this process must end,
-    /// because it may run the replaced program.
+    /// present program is not the ordered program. Returns whether this call replaced the program. After a replacement, this process must
+    /// exit, because it may run the replaced program.
     pub(super) async fn finish_interrupted(&self) -> Result<bool> {
         let Change { place: Place { host, path, .. }, wanted, .. } = self;
         let packages = self.ordered_packages(&host.unfinished_packages()?);
         if packages.is_empty() {
             return Ok(false);
         }
-        // The package manager may still be at work, so this is read first: once the packages are complete, the program stays the same.
+        // The package manager may still be running, so this check comes before the program is read. Once the packages are complete, the
+        // program no longer changes.
         let is_complete = host.has_packages(&packages)?;
         let is_ordered = sha256_of(path)? == wanted.sha256;
         if is_ordered && is_complete {
@@ -122,7 +124,7 @@ impl Change<'_> {
         Ok(true)
     }
 
-    /// The packages to which this node goes back.
+    /// The packages that a rollback reinstalls.
     fn present_packages(&self) -> Result<Vec<PackageVersion>> {
         let Change { place: Place { host, path, .. }, file, .. } = self;
         let present = host.own_packages()?;
@@ -138,7 +140,7 @@ impl Change<'_> {
         Ok(present)
     }
 
-    /// Installs these packages, and checks the program.
+    /// Installs `packages`, and checks the program that they contain.
     fn install(&self, packages: &[PackageVersion]) -> Result<()> {
         let Change { place: Place { host, path, .. }, wanted, .. } = self;
         let packages_listed = listed(packages);
@@ -164,7 +166,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The present packages in the version of the program file.
+    /// The packages of `present`, in the version of the program file.
     fn ordered_packages(&self, present: &[PackageVersion]) -> Vec<PackageVersion> {
         let version = &self.file.version;
         present.iter().map(|package| PackageVersion::of_release(&package.name, version)).collect()

@@ -28,7 +28,7 @@ const FOLLOWED_WITHIN: Duration = Duration::from_secs(90);
 const PLANNED_WITHIN: Duration = Duration::from_secs(300);
 /// How long the program may take to write its own resources. It may wait for another run, which may download and restart components.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(900);
-/// The services of this program. A service that comes or goes is another mode of the node, and not only another version.
+/// The services of this program. Adding or removing a service changes the mode of the node, and not only the version.
 const SERVICES_OF_MODES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
 /// The maximum number of bytes that are read from each output of the program.
 const LARGEST_OUTPUT: u64 = 1 << 20;
@@ -39,7 +39,7 @@ const LONGEST_QUOTE: usize = 300;
 
 pub(super) struct Trial<'a> {
     pub(super) program: &'a str,
-    /// The path that the program will have.
+    /// The path of the program after the switch.
     pub(super) path_to_be: &'a str,
     pub(super) conf: &'a Path,
     pub(super) root: &'a Path,
@@ -102,10 +102,10 @@ impl Trial<'_> {
         }
     }
 
-    /// Has the program write these resources, and nothing else. Fails if other resources differ by now. The caller must not hold the lock
-    /// of this machine.
+    /// Starts the program to write `resources`, and nothing else. Fails if any resource that is not in `resources` differs. The caller must
+    /// not hold the lock of this machine.
     ///
-    /// The program survives the end of this process: the units that it writes may restart the service of this process.
+    /// The program continues after the end of this process, because the units that it writes may restart the service of this process.
     pub(super) async fn write(&self, resources: &[String]) -> Result<(), Unwritten> {
         let mut verify = self.verify();
         verify.arg("--repair").stdout(Stdio::null());
@@ -120,7 +120,7 @@ impl Trial<'_> {
         verify
     }
 
-    /// A command of the program, which plans for the path that it will have.
+    /// A command of the program, which plans for its path after the switch.
     fn command(&self) -> Command {
         let mut command = Command::new(self.program);
         command.env(PATH_TO_BE, self.path_to_be).stdin(Stdio::null());
@@ -283,7 +283,7 @@ mod tests {
         let plan = json!({"steps": steps});
         let expected = Changes { own: names(&own), others: names(&others) };
         assert_eq!(changes_of(&plan, &[]), expected);
-        // A newer program knew its own timer, before an older one replaced it.
+        // A newer program wrote its own timer, and then an older program replaced the newer program.
         let noted = ["unit kops-agent-of-another-version.timer", "unit kops-agent-follow.service"];
         let changes = changes_of(&plan, &noted.map(str::to_owned));
         assert_eq!(changes.own, [names(&own), vec![noted[0].to_owned()]].concat());
