@@ -33,7 +33,7 @@ pub struct AddonsService {
     pub program: String,
 }
 
-/// Adds the service on a control-plane machine. Other machines do not get it.
+/// Adds the service if this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;

@@ -39,8 +39,8 @@ pub(super) fn issued(
     }
 }
 
-/// A certificate of a component that runs on every node. A machine with an API server issues it itself. Other machines request it from the
-/// bootstrap server; `name` is the certificate's name in the bootstrap protocol.
+/// A certificate of a component that runs on every node. A machine with an API server issues this certificate itself. All other machines
+/// request it from the bootstrap server; `name` is the certificate's name in the bootstrap protocol.
 pub(super) fn of_every_node(
     node: &NodeConfig,
     name: &str,

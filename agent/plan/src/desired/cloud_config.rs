@@ -8,14 +8,15 @@ use kops_agent_spec::CloudProvider;
 
 use super::{openstack_cloud_config, paths};
 
-/// Adds the configuration file. Up to kOps 1.35, also adds a second file for Kubernetes' in-tree code for clouds.
+/// Adds the configuration file of the cloud provider. Up to kOps 1.35, also adds a second file for Kubernetes' in-tree
+/// cloud providers.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let is_external = node.config.kubelet_config.cloud_provider == "external";
     if !node.has_api_server() && is_external {
         return;
     }
     let has_in_tree = node.release().has_in_tree_cloud_config();
-    // After kOps 1.35, Azure's configuration is a Secret of the cluster instead.
+    // After kOps 1.35, Azure's configuration is a Secret of the cluster, and not a file.
     if node.cloud_provider() == CloudProvider::Azure && !has_in_tree {
         return;
     }

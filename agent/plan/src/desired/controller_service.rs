@@ -32,7 +32,7 @@ pub struct ControllerService {
     pub serves_machines: bool,
 }
 
-/// Adds the service on a control-plane machine. Other machines do not get it.
+/// Adds the service if this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;

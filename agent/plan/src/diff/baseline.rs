@@ -93,7 +93,7 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
 
 /// The files whose present content a unit's or pod's processes have not read.
 enum Unread {
-    /// According to the files' write times, all files are read.
+    /// By the files' write times, the processes have read the present content of all files.
     Nothing,
     /// Only newly issued certificates are unread. The loaded certificates stay valid until `due`, in seconds since 1970.
     Reissued {

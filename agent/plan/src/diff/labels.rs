@@ -8,7 +8,7 @@ use super::plan::Plan;
 use super::step::{Action, Change, Stage, Step};
 use crate::resource::ResourceId;
 
-/// The label of a file whose label differs from the policy's label.
+/// A file's SELinux label that differs from the policy's label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongLabel {
     /// The present label. `None` if the file has no label.

@@ -16,12 +16,12 @@ pub enum Observed {
     File(ObservedFile),
     Unit(ObservedUnit),
     Certificate(ObservedCertificate),
-    /// An object of another type than the resource, such as `a directory`.
+    /// An object whose type differs from the resource's type, such as `a directory`.
     Other(String),
 }
 
 impl Observed {
-    /// Forgets which part of the present text is free text. After that, the desired text decides what a diff hides.
+    /// Forgets which part of the present text is free text, so that the desired text decides what a diff hides.
     pub fn show_free_text(&mut self) {
         match self {
             Observed::File(file) => file.free_text = None,
@@ -155,7 +155,7 @@ impl Override {
     }
 }
 
-/// The observed certificate in files of the machine.
+/// A certificate that was observed in files of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedCertificate {
     /// SHA-256 of the certificate.

@@ -204,7 +204,7 @@ proptest! {
         let done = done.min(plan.steps.len());
         apply(&plan.steps[..done], &after, &mut interrupted);
         let rest = diff(&after, &interrupted);
-        // If a restart was not done, it is still due.
+        // A restart is still due if its step was not executed.
         for step in plan.steps[done..].iter().filter(|step| step.restarts()) {
             prop_assert!(rest.step(&step.resource).is_some_and(Step::restarts), "{:?}", step);
         }
@@ -229,7 +229,7 @@ proptest! {
                     let differs = unit.text.is_some() && unit.text != present.text
                         || unit.enabled != (present.enablement == Enablement::Enabled)
                         || unit.running != present.running;
-                    // A unit that does not differ can still have a step: if a file that it reads has changed or will change.
+                    // A unit without a difference has a step if a file that it reads has changed or will change.
                     prop_assert!(!differs || ids.contains(id), "{}", id);
                 }
                 (Resource::Unit(unit), _) => {

@@ -12,12 +12,13 @@ use super::disks::{Disk, EVICTED_BELOW, INODES_EVICTED_BELOW, percent};
 use super::finding::Seen;
 
 /// The percentage of free space below which a disk is almost full. From this percentage, kubelet removes unused images
-/// (`imageGCHighThresholdPercent: 85`, the default). So other files fill a disk that stays below it.
+/// (`imageGCHighThresholdPercent: 85`, the default). So if a disk stays below it, the disk is full of files that are
+/// not unused images.
 const LOW_SPACE_BELOW: u64 = 15;
 /// The percentage of free inodes below which a disk is almost full.
 const LOW_INODES_BELOW: u64 = 10;
 
-/// Whether a disk is almost full. kubelet's own condition `DiskPressure` comes only when kubelet evicts pods.
+/// Whether a disk is almost full. kubelet sets its own condition `DiskPressure` only when it evicts pods.
 pub fn disk_pressure_soon(disks: &Seen<Vec<Disk>>) -> EarlyWarning {
     let warning = |reason, message: &str| EarlyWarning::new(DISK_PRESSURE_SOON, reason, message);
     let disks = match disks {

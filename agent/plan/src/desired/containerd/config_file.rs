@@ -10,7 +10,7 @@ use crate::resolve::{CONFIG_VERSION_OF_1, NodeConfig};
 use crate::resource::{File, FreeText};
 use kops_agent_spec::NRIConfig;
 
-/// The plugin names in one format of the file.
+/// The names of plugins in one version of the file's format.
 struct Form {
     images: [&'static str; 2],
     runtime: [&'static str; 2],
@@ -50,7 +50,8 @@ pub(super) fn data_folders(config: &str) -> Vec<String> {
     folders.map(str::to_owned).collect()
 }
 
-/// The configuration that kOps generates. `has_additions` says whether it includes the user's own settings.
+/// The configuration that kOps generates. `has_additions` says whether the configuration includes the user's own
+/// settings.
 fn configuration(node: &NodeConfig, has_additions: bool) -> Table {
     let config = node.containerd();
     let runtime = &node.container_runtime;
