@@ -73,7 +73,7 @@ pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Hoo
     hooks
 }
 
-/// The name of a hook. The default name comes from the hook's place in its list. The group's hooks come first.
+/// The name of a hook. A hook without a name gets a name from its index. `side` 0 is the list of the group's hooks.
 fn name(spec: &HookSpec, side: usize, index: usize) -> String {
     match (spec.name.as_str(), side) {
         ("", 0) => format!("kops-hook-{index}-ig"),

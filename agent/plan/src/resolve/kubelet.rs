@@ -234,12 +234,12 @@ fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
     }
 }
 
-/// The problem of one taint. `None` if the taint is valid. Does not compare it with other taints.
+/// The problem of one taint. `None` if the taint is valid. Does not compare the taint with other taints of the node.
 pub(crate) fn taint_problem(text: &str) -> Option<String> {
     Taint::parse(text).map_or_else(|invalid| Some(invalid.into()), |taint| taint.wrong_effect(text))
 }
 
-/// The problem of a taint with the key and the effect of another one.
+/// The problem of a taint that repeats the key and the effect of an earlier taint.
 pub(crate) fn repeated_taint(text: &str) -> String {
     format!("{text:?} has the same key and effect as another taint; remove one of them")
 }

@@ -43,7 +43,7 @@ pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Prob
     }
 }
 
-/// Whether a text is a URL of a mirror. containerd puts `https://` before an address that does not begin with `http`.
+/// Whether a text is the URL of a mirror. containerd puts `https://` before a text that does not begin with `http`.
 fn is_mirror(url: &str) -> bool {
     let host = authority(url).rsplit('@').next().unwrap_or_default();
     is_host(host)
