@@ -112,7 +112,6 @@ impl HostSettings {
 pub struct Pacing {
     /// How many nodes of a group may be disrupted at a time. 0 takes no slot.
     pub max_unavailable: u32,
-    /// How long a run waits for a slot.
     pub slot_timeout: Duration,
     pub drain: DrainMode,
     /// How long a drain waits for pods to leave.

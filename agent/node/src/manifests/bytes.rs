@@ -12,7 +12,6 @@ const PART: usize = 64 << 10;
 /// programs.
 const APIS: [&str; 2] = ["kops.k8s.io/v1alpha", "kops/v1alpha"];
 
-/// The content of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bytes {
     /// The whole content, or only the first [`LARGEST`] + 1 bytes of a larger file.

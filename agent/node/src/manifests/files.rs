@@ -55,7 +55,6 @@ pub(super) struct Source {
     is_unsplit: bool,
 }
 
-/// The manifests that the files contain.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) sources: Vec<Source>,

@@ -38,7 +38,6 @@ pub(super) struct Nodes<'a> {
     machines_left: usize,
     /// The number of groups that are not decided because there are too many groups or machines.
     undecided: usize,
-    /// Whether the groups have too many machines.
     has_too_many_machines: bool,
 }
 

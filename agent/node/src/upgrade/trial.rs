@@ -113,7 +113,6 @@ impl Trial<'_> {
         written(&mut verify, WRITTEN_WITHIN).await
     }
 
-    /// The program's `verify` of this node.
     fn verify(&self) -> Command {
         let mut verify = self.command();
         verify.arg("verify").arg("--conf").arg(self.conf).arg("--root").arg(self.root);

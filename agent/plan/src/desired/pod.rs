@@ -144,7 +144,6 @@ pub(super) struct ContainerPort {
     pub(super) host_port: Option<i32>,
 }
 
-/// How kubelet checks whether a container is healthy.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -156,7 +155,6 @@ pub(super) struct Probe {
     pub(super) failure_threshold: i32,
 }
 
-/// A request that a healthy container answers.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct HttpGet {

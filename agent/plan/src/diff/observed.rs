@@ -31,7 +31,6 @@ impl Observed {
     }
 }
 
-/// Owner, group and mode of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     pub mode: Mode,
@@ -107,7 +106,6 @@ pub enum ObservedContent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enablement {
     Enabled,
-    /// The unit does not start at boot.
     Disabled,
     /// The unit cannot be enabled: it has no `[Install]` section, or systemd generated it.
     Static,

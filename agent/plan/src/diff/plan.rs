@@ -25,10 +25,8 @@ pub struct Plan {
 /// The numbers of changes in a plan, by action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// The number of resources to create.
     pub create: Count,
     pub change: Count,
-    /// The number of resources to remove.
     pub remove: Count,
     /// The number of units and static pods in `restarts`.
     pub restart: usize,
@@ -118,7 +116,6 @@ impl Plan {
         }
     }
 
-    /// The number of resources that the agent adopts.
     pub(super) fn adopted_count(&self) -> Count {
         Count::from_resources(self.adopted.iter())
     }

@@ -27,7 +27,6 @@ pub struct Owned {
 /// The present state of a resource that the agent made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedNow {
-    /// The resource no longer exists.
     Gone,
     /// The resource is as the agent left it.
     AsLeft,

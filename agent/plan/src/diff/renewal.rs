@@ -14,7 +14,6 @@ use crate::resource::{Content, DesiredState, Kind, Resource, ResourceId};
 /// that read it have not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
-    /// No renewal was interrupted.
     No,
     Yes,
 }

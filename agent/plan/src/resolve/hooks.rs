@@ -36,7 +36,6 @@ pub enum HookAction {
     Container {
         /// The image, with registry and tag.
         image: String,
-        /// The command and its arguments.
         command: Vec<String>,
         /// Environment variables of the container.
         environment: BTreeMap<String, String>,

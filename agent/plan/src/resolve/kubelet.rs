@@ -40,7 +40,6 @@ pub struct Kubelet {
     pub node_ips: Vec<String>,
     /// Names and addresses in the certificate of kubelet's own server. The first is the certificate's common name.
     pub serving_names: Vec<String>,
-    /// Feature gates, with their values.
     pub feature_gates: BTreeMap<String, bool>,
     /// Taints with which the node registers.
     pub taints: Vec<Taint>,

@@ -175,7 +175,6 @@ impl Problems {
         }
     }
 
-    /// Adds all problems and warnings of `other`.
     pub fn extend(&mut self, other: Problems) {
         other.problems.found.into_iter().for_each(|problem| self.problems.add(problem, MORE_PROBLEMS));
         other.refusals.found.into_iter().for_each(|problem| self.refusals.add(problem, MORE_PROBLEMS));

@@ -102,7 +102,7 @@ pub(crate) fn api_server(change: impl FnOnce(&mut Inputs)) -> NodeConfig {
     })
 }
 
-/// The problems of a control-plane machine.
+/// The problems of a control-plane machine after `change`.
 pub(crate) fn problems(change: impl FnOnce(&mut Inputs)) -> String {
     resolved(change).unwrap_err().to_string()
 }
