@@ -146,8 +146,8 @@ fn line(kept: &Kept) -> String {
 }
 
 /// Decides the node again from the last applied state, or from the state of an unfinished change if there is one. `None` if the machine has
-/// neither state, if the state is for a different machine, or if the boot config names a different cluster, instance group or
-/// configuration.
+/// neither state. Also `None` if the state is for a different machine, or for a different cluster, group or configuration than the boot
+/// config.
 async fn decide(
     options: &NodeOptions,
     host: &Host,

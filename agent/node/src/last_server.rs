@@ -45,7 +45,7 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     }
     let departure = departure(root, Leaving::Service).await;
     let stays =
-        service_refusal(departure, |why| log::info!("{CONTROLLER_UNIT} can leave this machine: {why}"));
+        service_refusal(departure, |why| log::info!("{CONTROLLER_UNIT} can be removed safely: {why}"));
     if stays.is_err() {
         // Nothing has changed yet, so units that wait for this run find a working node.
         service_manager::serving("waiting for another server at which machines can bootstrap");

@@ -82,7 +82,7 @@ pub fn kubeconfig(root: &Path) -> PathBuf {
     root.join(KUBELET_KUBECONFIG.trim_start_matches('/'))
 }
 
-/// The hashes of downloads that earlier runs learnt from publishers. A run does not request these hashes again.
+/// The hashes of downloads that earlier runs got from publishers, so that a run does not request them again.
 pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
     if has_record(root) { Ok(open(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
 }
@@ -138,8 +138,8 @@ pub fn open(root: &Path) -> Result<Host> {
     })
 }
 
-/// Starts this program in a separate systemd unit, so that no other unit waits for it. If the unit is already running,
-/// it continues.
+/// Starts this program in a separate systemd unit, so that no other unit waits for it. A unit that is already running
+/// continues.
 pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
     let program = program::path().context("finding the path of this program")?;
     let unnamed = || Failure::new(Kind::Io, "the path of this program is not UTF-8 text");

@@ -101,7 +101,7 @@ impl Materials {
             whole.add(match resource {
                 Resource::File(file @ File { content: Content::SecretText(pieces), .. }) => {
                     let text = String::from_utf8(secret_text(file, pieces, self)?)
-                        .with_context(|| format!("the secret that {id} holds is not text"))?;
+                        .with_context(|| format!("the secret in {id} is not UTF-8 text"))?;
                     Resource::File(File { content: Content::Text(text), ..file.clone() })
                 }
                 other => other.clone(),

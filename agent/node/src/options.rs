@@ -116,12 +116,12 @@ pub struct Pacing {
     pub drain: DrainMode,
     /// How long a drain waits for pods to leave.
     pub drain_timeout: Duration,
-    /// Whether a flag or a variable asks for pacing. If pacing is asked for, a run fails when it cannot find out whether
-    /// other nodes restart. Otherwise the run continues without a slot.
+    /// Whether a flag or a variable asks for pacing. If so, a run that cannot find out whether other nodes restart
+    /// fails. If not, this run continues without a slot.
     pub is_asked_for: bool,
     /// Whether the run fails without a slot, even if no API server answers. True for a reboot.
     pub needs_slot: bool,
-    /// The time of the order to reboot, by the controller's clock. `None` for all other runs.
+    /// The time of the order to reboot, by the controller's clock. `None` if the run is not a reboot.
     pub ordered: Option<OffsetDateTime>,
 }
 

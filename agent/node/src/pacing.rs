@@ -50,8 +50,8 @@ pub struct Paced {
     drained: Option<Drained>,
 }
 
-/// The components of a working node that a plan restarts, in words. `None` if there are none, or if kubelet does not
-/// run here.
+/// The components of a working node that a plan restarts, in words. `None` if the plan restarts no component, or if
+/// kubelet does not run on this machine.
 fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
     // Nothing runs in a scratch root.
     if root != Path::new("/") {
@@ -84,7 +84,7 @@ pub async fn begin(
     let Some(restarted) = disrupts(&options.root, host, plan)? else { return Ok(None) };
     let slot = match pacing.max_unavailable {
         0 => {
-            log::warn!("{restarted} is restarted without a slot, as --max-unavailable 0 asks for");
+            log::warn!("{restarted} is restarted without a slot, because of --max-unavailable 0");
             None
         }
         _ => slot::take(&pacing, host, &decision.kops_controller, &restarted).await?,

@@ -35,7 +35,7 @@ pub const PAUSES: Pauses = Pauses { first: Duration::from_secs(5), longest: Dura
 async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {
     let stopped = stop::signal_received()?;
     tokio::select! {
-        // A stop signal comes first, even if the run could also continue.
+        // Handles a stop signal first, even if the run could also continue.
         biased;
         signal = stopped => {
             let error = stop::stopped_by(signal);

@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes the program at `$1`. Another process writes it: while this process has it open for writing, it cannot start.
+    /// Writes the program to `$1` in a separate process. A program cannot start while this process has its file open for writing.
     const WRITE: &str = "printf '%s' \"$0\" >\"$1\" && chmod \"$2\" \"$1\"";
     const BOOT_SCRIPTS: &str = "/opt/kops/bin/nodeup";
     const PACKAGED: &str = "/usr/bin/kops-agent";

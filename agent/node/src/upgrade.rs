@@ -134,7 +134,7 @@ impl Place<'_> {
         confirm(orders, order, Kind::ProgramNotReplaced).await?;
         let new = match sha256_of(path)? == wanted.sha256 {
             true => None,
-            // During the download, which may take long, other runs continue.
+            // The download runs without the lock, because it may take long.
             false => {
                 let new = change.fetch().await?;
                 change.start(&new).await?;
@@ -177,7 +177,7 @@ impl Place<'_> {
     }
 
     /// The commands with which an operator restores the previous version on this node. The new version may have written units that the
-    /// previous version cannot start, so the previous version writes its own units before its services start.
+    /// previous version cannot start. So the previous version writes its own units before its services start.
     fn way_back(&self) -> String {
         let Place { conf, host, path, is_packaged, .. } = self;
         let previous = format!("{path}.previous");
@@ -220,7 +220,7 @@ async fn program_file(conf: &Path, root: &Path, host: &Host, boot: &BootConfig) 
     Ok(ProgramFile::parse(&text, &url)?)
 }
 
-/// The program for this machine.
+/// The download of the order's program for this machine's architecture.
 fn wanted<'a>(file: &'a ProgramFile, order: &Order) -> Result<&'a Download> {
     if file.hash != order.hash {
         return Err(not_replaced(format!(
@@ -303,7 +303,7 @@ impl Change<'_> {
         }
         service_manager::doing("restarting the services of kops-agent");
         if let Err(error) = host.restart_on_program(path, &services).await {
-            // The outcome comes before the error: the error may be long, and the report of a node is cut.
+            // The outcome of the rollback comes first, because the error may be long and the report of a node is cut.
             let outcome = self.take_back(&services).await;
             return Err(not_replaced(format!("{outcome}; {error}")).into());
         }
@@ -325,8 +325,8 @@ impl Change<'_> {
         }
     }
 
-    /// Restarts services that run another program, and then checks the node with the program that is in place. This process runs that
-    /// program. Before the check, the program writes its own resources, so that no later verification finds a difference.
+    /// Restarts services that run a different program. Then checks the node with the program in place, which this process runs. Before the
+    /// check, the program writes the agent's own resources, so that no later verification finds a difference.
     async fn settle(&self) -> Result<()> {
         let host = self.place.host;
         let lock = machine::lock(true, host).await?;

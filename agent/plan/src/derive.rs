@@ -73,8 +73,8 @@ pub struct Inputs<'a> {
     /// decides the addon's images.
     pub addon_manifests: &'a BTreeMap<String, String>,
     pub asset_hashes: &'a dyn AssetHashes,
-    /// The machine type of the running machine. It is used if the group has no machine type, because kOps then chose
-    /// the cloud's default type.
+    /// The machine type of the running machine. It is used only if the group names no machine type, because kOps then
+    /// chose the cloud's default type.
     pub machine_type: Option<&'a str>,
     /// Whether EC2 reports a GPU for the machine type in the *group*. If EC2 was not asked (`None`), the type's family decides.
     pub machine_type_has_gpu: Option<bool>,

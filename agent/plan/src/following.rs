@@ -85,7 +85,7 @@ pub enum NotFollowed {
     Distrusted { hash: String },
     #[error(
         "cannot follow: this node has run the group's current configuration {hash} before and left it for a \
-         newer one. To go back to this configuration, give --follow={hash}"
+         newer configuration. To go back to this configuration, give --follow={hash}"
     )]
     Older { hash: String },
 }

@@ -89,7 +89,7 @@ fn why_unusable(host: &Host, applied: &Applied, stored: &Keyset, keyset: &str, i
     let Some(pair) = materials::pair_of(item) else {
         return Some(format!("{name} has no private key in the state store, or no certificate"));
     };
-    // Only a key that signs certificates needs a check. A run only writes all other keys to files.
+    // Only a key that signs certificates needs a check, because a run merely writes all other keys to files.
     let signs = |(of, its): (&str, &str)| (of, its) == (keyset, id);
     match applied.signers().into_iter().any(signs) {
         true => host.why_cannot_sign(keyset, id, pair),

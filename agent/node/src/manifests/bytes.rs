@@ -79,7 +79,7 @@ mod tests {
         let mut text = "#".repeat(far);
         assert!(!read(&text, far).names_kops);
         for api in APIS {
-            // The name is in the first bytes or at the end of the file, or lies across the end of the first bytes or of a part.
+            // Places at the beginning and the end of the file, and across the ends of the first bytes and of a part.
             let across =
                 [LARGEST + 1, LARGEST + 1 + PART].map(|end| [1, api.len() - 1].map(|bytes| end - bytes));
             for place in across.into_iter().flatten().chain([0, far - api.len()]) {

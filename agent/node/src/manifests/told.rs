@@ -155,7 +155,7 @@ impl Told {
 }
 
 impl List {
-    /// Adds the findings about a document. If there is room for one more line, the line counts the findings that are not listed.
+    /// Adds the findings about a document. If the list has room for one more line, this line counts the findings that are not listed.
     fn add_document(&mut self, severity: Severity, file: &str, line: usize, of: OfDocument) {
         self.found.extend(of.listed.into_iter().map(|(_, finding)| finding));
         let unlisted = of.unlisted.len() + of.others;

@@ -49,7 +49,7 @@ pub(super) struct Drained {
     is_ours: bool,
 }
 
-/// Cordons the Node of this kubeconfig and evicts its pods. If pods do not leave in time, it uncordons the Node again.
+/// Cordons the Node of this kubeconfig and evicts its pods. If pods do not leave in time, uncordons the Node.
 pub(super) async fn drain(host: &Host, kubeconfig: &Path, pacing: &Pacing) -> Result<Drained, NotPaced> {
     let node = OwnNode::new(kubeconfig).map_err(|untold| NotPaced::NotDrained(untold.to_string()))?;
     // The unit starts before the Node is cordoned, since this run may be killed at any time.
@@ -118,8 +118,8 @@ impl Drained {
                 Ok(true) => return log::info!("the Node {} is uncordoned", self.node.name),
                 Ok(false) => {
                     return log::warn!(
-                        "this run does not uncordon the Node {}, because the cordon is no longer the cordon \
-                         of a kops-agent run",
+                        "this run does not uncordon the Node {}, because its cordon no longer belongs to a \
+                         run of kops-agent",
                         self.node.name
                     );
                 }

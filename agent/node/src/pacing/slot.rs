@@ -152,8 +152,7 @@ impl ReceivedAnswers {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }
 
-    /// Whether the run stops waiting for an answer about slots: no such answer came for `UNKNOWN_FOR`, or the last try has
-    /// brought none.
+    /// Whether the run stops waiting for an answer about slots, because no such answer came for `UNKNOWN_FOR` or on the last try.
     fn is_unknown_for_long(&self, is_last: bool) -> bool {
         !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
     }
@@ -245,7 +244,7 @@ fn keep(
                     // A change that has begun must be completed.
                     if !std::mem::replace(&mut is_lost, true) {
                         log::warn!(
-                            "this node's slot is not renewed, and the change goes on: {}",
+                            "this node's slot is not renewed, and the change continues: {}",
                             match answer.not_before.as_str() {
                                 "" => "another node may have it by now".to_owned(),
                                 _ => in_words(&answer),

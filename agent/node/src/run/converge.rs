@@ -21,12 +21,12 @@ use crate::options::{HostSettings, NodeOptions, RunOptions};
 use crate::redaction::error_text;
 use crate::{convergence, exit};
 
-/// The pause between two tries after a rollback. It is long, because a try succeeds only once the cluster has another
-/// configuration. Jitter makes it up to twice as long.
+/// The pause between two tries after a rollback. The pause is long, because a retry succeeds only once the cluster has
+/// a different configuration. Jitter makes the pause up to twice as long.
 const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
-/// How long a run at boot waits for the API server of a new control plane before it starts pods that exit without an
-/// API server. etcd-manager takes a minute or more to find its volumes and peers. Units that wait for this run's unit
-/// wait too.
+/// How long a run at boot waits for the API server of a new control plane. After this time, the run also starts pods
+/// that exit without an API server. etcd-manager takes a minute or more to find its volumes and peers. Units that wait
+/// for this run's unit wait for this time, too.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// The number of archives whose members decide files of the node: the archives of containerd and of the CNI plugins.
@@ -55,7 +55,8 @@ impl Converge<'_> {
             Pauses { first: PAUSE_AFTER_ROLLBACK, longest: PAUSE_AFTER_ROLLBACK }.jittered();
         loop {
             let error = match self.converge().await {
-                // If this machine is already a node, upstream's nodeup ends, too. The operator decides what to do next.
+                // If this machine is already a node, the run ends, as upstream's nodeup does. The operator decides what
+                // to do next.
                 Err(error) if bootstrap_client::is_already_registered(&error) => {
                     log::warn!("{}", error_text(&error));
                     service_manager::ready("nothing changed: this machine is a node already");
@@ -156,15 +157,15 @@ impl Converge<'_> {
         }
     }
 
-    /// Converges to the current configuration. If an archive has other files than its release, the run stops before its first change,
-    /// and the node is decided again with the files of the archive.
+    /// Converges to the current configuration. If an archive has different files than its release, the run stops before its first change.
+    /// The node is then decided again with the files of the archive.
     async fn converge_to_wanted(&self) -> Result<Report> {
         for _ in 0..MOST_ARCHIVES {
             match Box::pin(self.converge_to_decided()).await {
                 Err(error) if kind_of(&error) == Kind::OtherFiles => {
                     log::info!(
-                        "an archive has other files than its release; this run plans again with the files of \
-                         the archive"
+                        "an archive has different files than its release; this run plans again with the \
+                         files of the archive"
                     );
                 }
                 outcome => return outcome,

@@ -24,7 +24,7 @@ const PROGRAMS: [&[&str]; 5] = [
 const LONGEST: u64 = 64 << 10;
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// All versions in one file.
+/// The versions of the operating system and of the node's programs, in one file.
 pub async fn part(look: &NodeOptions) -> Part {
     let (root, is_this_machine) = (look.source.node_root.clone(), look.is_this_machine());
     let text = run_in_thread(WITHIN * 6, move || text(&root, is_this_machine)).await;

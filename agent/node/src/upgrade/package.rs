@@ -47,7 +47,7 @@ impl Change<'_> {
         let Place { host, path, .. } = self.place;
         host.note_switch(self.ordered(), services, own, present, &sha256_of(path)?)?;
         if let Err(error) = self.install(&packages) {
-            // The outcome comes before the error: the error may be long, and the report of a node is cut.
+            // The outcome of the rollback comes first, because the error may be long and the report of a node is cut.
             let outcome = self.take_packages_back(services).await;
             return Err(not_replaced(format!("{outcome}; {}", error_text(&error))).into());
         }
@@ -70,7 +70,8 @@ impl Change<'_> {
         }
     }
 
-    /// Installs the previous packages. If these packages have another program than before the switch, returns a problem.
+    /// Installs the previous packages. Returns a problem if these packages have a different program than before the
+    /// switch.
     fn restore(&self) -> Result<Option<String>> {
         let Place { host, path, .. } = self.place;
         host.restore_packages()?;
@@ -108,7 +109,7 @@ impl Change<'_> {
             }
             (false, true) => {
                 let _lock = machine::lock(true, host).await?;
-                log::warn!("an interrupted switch has installed another program than the ordered one");
+                log::warn!("an interrupted switch has installed a different program than ordered");
                 let other = self.restore().map_err(|error| not_replaced(self.not_restored(&error)))?;
                 let services = host.services(&RESTARTED)?;
                 if let Err(error) = host.restart_on_program(path, &services).await {

@@ -26,7 +26,8 @@ const PRINTED_WITHIN: Duration = Duration::from_secs(30);
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(90);
 /// How long the program may take to plan. It reads the state store, and asks the cloud.
 const PLANNED_WITHIN: Duration = Duration::from_secs(300);
-/// How long the program may take to write its own resources. It may wait for another run, which may download and restart components.
+/// How long the program may take to write its own resources. The program may wait for another run, which may download and restart
+/// components.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(900);
 /// The services of this program. Adding or removing a service changes the mode of the node, and not only the version.
 const SERVICES_OF_MODES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
@@ -85,8 +86,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Compares this node with its wanted configuration, or with its last applied configuration if the wanted configuration waits for other
-    /// machines or was rolled back. `noted` are resources that count as the agent's own, besides those that this program knows.
+    /// Compares this node with its wanted configuration. If that configuration waits for other machines or was rolled back, compares with
+    /// the last applied configuration. `noted` are resources that count as the agent's own, besides the resources that this program knows.
     pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, Failure> {
         // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. It cannot write the record either,
         // because this process has the lock.
@@ -201,8 +202,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Reads the JSON of `verify`. Resources in `noted` count as the agent's own. Fails if the JSON has another form, because another
-    /// version of the program may write another form.
+    /// Reads the JSON of `verify`. Resources in `noted` count as the agent's own. Fails if the JSON has a different form, because the
+    /// program may be of a different version.
     fn read(verification: &[u8], noted: &[String]) -> Result<Changes, &'static str> {
         let read: Value = serde_json::from_slice(verification).map_err(|_| "it is not JSON, or too long")?;
         let plan = &read["plan"];

@@ -32,7 +32,7 @@ pub(super) struct Url {
     rest: String,
 }
 
-/// The problem text for a text that is not a URL. The text may contain credentials, so they are removed.
+/// The problem for a text that is not a URL. Credentials are removed from the text.
 fn no_url(text: &str) -> Invalid {
     let shown = shown_url(text);
     let shown = shown.rsplit('@').next().unwrap_or_default();

@@ -172,8 +172,8 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    /// Resources of a control-plane component. The CPU request is always set. The other amounts are set only
-    /// if the user sets them.
+    /// Resources of a control-plane component. The CPU request is always set. All other requests and limits are set
+    /// only if the user sets them.
     pub(super) fn of_component(
         cpu_request: Option<&Quantity>,
         usual_cpu_request: &str,

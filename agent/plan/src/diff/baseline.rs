@@ -46,8 +46,8 @@ pub struct FirstSight {
     pub outdated: Vec<(ResourceId, ResourceId)>,
 }
 
-/// Records that each running unit and each present static pod has read the observed files. Skips units and pods for which the agent already
-/// recorded what they read, and units and pods that started before one of their files changed.
+/// Records that each running unit and each present static pod has read the observed files. Skips units and pods with a recorded reading,
+/// and units and pods that started before one of their files changed.
 pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, times: &Times) -> FirstSight {
     let mut sight = FirstSight::default();
     let first = times.first(desired);

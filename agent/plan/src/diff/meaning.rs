@@ -161,8 +161,8 @@ fn is_empty(value: &Value) -> bool {
     value.as_mapping().is_some_and(Mapping::is_empty)
 }
 
-/// The struct fields of kubelet's configuration. An empty struct has the same meaning as a missing struct. This is not true of an empty
-/// list, or of an empty map with free keys (`evictionHard`).
+/// The struct fields of kubelet's configuration. An empty struct has the same meaning as a missing struct. In contrast, an empty list, or
+/// an empty map with free keys (`evictionHard`), has a meaning.
 const STRUCTS_OF_KUBELET: [&str; 12] = [
     "anonymous",
     "authentication",

@@ -16,8 +16,8 @@ pub struct Plan {
     /// Resources that stay, although they are no longer desired or their desired state is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Kept>,
-    /// Resources that equal the desired state although the agent did not make them. The agent adopts them: from then on it can prune and
-    /// reset them.
+    /// Resources that equal the desired state although the agent did not make them. The agent adopts these resources, so that later runs
+    /// can prune and reset them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<ResourceId>,
 }

@@ -28,9 +28,9 @@ pub struct Owned {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedNow {
     Gone,
-    /// The resource is as the agent left it.
+    /// The resource has not changed since the agent made it.
     AsLeft,
-    /// The resource has changed since the agent left it. The texts name the changed properties, such as `content`.
+    /// The resource has changed since the agent made it. The texts name the changed properties, such as `content`.
     Changed(Vec<String>),
 }
 

@@ -12,8 +12,8 @@ use super::disks::{Disk, EVICTED_BELOW, INODES_EVICTED_BELOW, percent};
 use super::finding::Seen;
 
 /// The percentage of free space below which a disk is almost full. From this percentage, kubelet removes unused images
-/// (`imageGCHighThresholdPercent: 85`, the default). So if a disk stays below it, the disk is full of files that are
-/// not unused images.
+/// (`imageGCHighThresholdPercent: 85`, the default). If a disk stays below this percentage, files other than unused
+/// images fill the disk.
 const LOW_SPACE_BELOW: u64 = 15;
 /// The percentage of free inodes below which a disk is almost full.
 const LOW_INODES_BELOW: u64 = 10;
@@ -35,7 +35,7 @@ pub fn disk_pressure_soon(disks: &Seen<Vec<Disk>>) -> EarlyWarning {
     match disks.iter().min_by_key(|disk| percent(disk.free, disk.total)) {
         Some(Disk { path, free, total, .. }) => warning(
             WarningReason::DiskSpaceSufficient,
-            &format!("the fullest file system is that of {path}: {} % of it is free", percent(*free, *total)),
+            &format!("the file system of {path} is the fullest, with {} % free", percent(*free, *total)),
         ),
         None => warning(WarningReason::NotObserved, "no file system of this node was found"),
     }
@@ -108,7 +108,7 @@ pub fn certificate_expires_soon(
             warning(WarningReason::NotObserved, &message)
         }
         (Some(first), None) => {
-            let message = format!("{}; all others expire later", named(first, "expires at"));
+            let message = format!("{}; all other certificates expire later", named(first, "expires at"));
             warning(WarningReason::CertificatesValid, &message)
         }
         (None, None) => {

@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn a_gpu_gives_a_warning_while_the_image_is_unknown() {
         for (id, distro, told) in [("debian", "12", 1), ("ubuntu", "24.04", 0)] {
-            // This machine has other problems too, but they do not matter here.
+            // The machine also has problems that this test ignores.
             let problems = resolved(|inputs| with_gpu(id, distro, None, inputs)).err().unwrap_or_default();
             let warnings: Vec<String> = problems.warnings().iter().map(ToString::to_string).collect();
             assert_eq!(warnings.len(), told, "{warnings:?}");

@@ -68,7 +68,7 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Checks the value of a gate. A pre-release may still have the gates of the previous release, so a value passes if either of the two
+    /// Checks the value of a gate. A pre-release may still have the gates of the previous release. So a value passes if one of the two
     /// releases accepts it.
     fn check(&self, name: &str, value: bool) -> Result<(), Invalid> {
         self.unless_the_release_before(|gates| gates.check_in_release(name, value))

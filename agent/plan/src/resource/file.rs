@@ -74,7 +74,7 @@ pub enum FreeText {
     Whole,
     /// The values of environment variables in a pod's manifest.
     Variables,
-    /// The numbers of the lines that are free text, from 0. All other lines are public. If a different program wrote the present file,
+    /// The numbers of the lines that are free text, from 0. All other lines are public. If the agent did not write the present file,
     /// outputs show only those lines of the file that equal a public line of this text.
     Lines(BTreeSet<usize>),
 }
