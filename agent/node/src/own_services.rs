@@ -32,7 +32,8 @@ pub const CONTROLLER: OwnService = OwnService {
     runs: "control-plane mode",
 };
 
-/// The service that applies add-ons. It replaces kOps' channels pod, or up to kOps 1.35 protokube's channels.
+/// The service that applies add-ons. It replaces kOps' channels pod or, up to kOps 1.35, the channels program of
+/// protokube.
 pub const ADDONS: OwnService = OwnService {
     flag: "--addons",
     variable: "KOPS_AGENT_ADDONS",

@@ -17,7 +17,6 @@ use kops_agent_process::stop;
 use super::machine::note_failure;
 use super::pacing;
 
-/// Prints the results of a run.
 pub trait Printer {
     fn report(&self, report: &Report) -> Result<()>;
 

@@ -95,7 +95,7 @@ pub async fn tell_if_unchecked(root: &Path) {
     }
 }
 
-/// The place of the program of this service on this machine.
+/// Where this machine has the program of this service.
 struct Place<'a> {
     conf: &'a Path,
     root: &'a Path,

@@ -46,7 +46,6 @@ use kops_agent_cluster::identity::aws::noted_labels;
 use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{CloudProvider, Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
-/// All inputs of a group's configuration.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// The completed cluster: `cluster-completed.spec`.

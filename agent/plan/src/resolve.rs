@@ -79,7 +79,6 @@ use kops_agent_spec::{
     KubeProxyConfig, NodeupConfig,
 };
 
-/// All inputs of a node's configuration.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     /// The boot config from the machine's user-data.

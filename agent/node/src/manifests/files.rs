@@ -208,7 +208,6 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds the finding about an unreadable file or document.
     fn add_unreadable(&mut self, finding: Finding, is_error: bool, told: &mut Told) {
         self.lacks_manifests |= is_error;
         told.add(if is_error { Severity::Error } else { Severity::NotChecked }, finding);

@@ -17,9 +17,9 @@ use super::{CLUSTER_LABEL, Manifest, TEMPLATED, TEMPLATED_KEY, shown};
 use crate::decide;
 use crate::findings::Finding;
 
-/// Maximum number of groups whose nodes are decided. Groups of a cluster with the same settings count as one group.
+/// Maximum number of groups whose nodes are checked. Groups of a cluster with the same settings count as one group.
 const MOST_DECIDED: usize = 500;
-/// Maximum number of possible machines that are decided, for all groups and all completed clusters.
+/// Maximum number of possible machines that are checked, for all groups and all completed clusters.
 const MOST_MACHINES: usize = 60_000;
 /// The size of a part of a configuration, in bytes of JSON. A machine counts once more for each part of its cluster and
 /// its group.
@@ -27,16 +27,16 @@ const PART: usize = 2_048;
 /// The number of authorities of an etcd cluster. Each authority counts as one part of the configuration of a control plane.
 const AUTHORITIES_OF_ETCD: usize = 3;
 
-/// Decides the nodes that a version of kOps configures.
+/// Checks the nodes that a version of kOps configures.
 pub(super) struct Nodes<'a> {
     kops: &'a str,
     release: KopsRelease,
     keyset: SupposedKeyset,
-    /// How many more groups can be decided.
+    /// How many more groups can be checked.
     left: usize,
-    /// How many more machines can be decided.
+    /// How many more machines can be checked.
     machines_left: usize,
-    /// The number of groups that are not decided because there are too many groups or machines.
+    /// The number of groups that are not checked because there are too many groups or machines.
     undecided: usize,
     has_too_many_machines: bool,
 }
@@ -83,7 +83,7 @@ impl Nodes<'_> {
         let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
         let of_cluster = Fields::of(source);
         let size_of_cluster = source.size();
-        // Each decided group, with the problems in the manifest of any group with equal settings.
+        // Each checked group, with the problems in the manifest of any group with equal settings.
         let mut decided: Vec<(InstanceGroup, Vec<(Severity, Problem)>)> = Vec::new();
         for (group, source) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
             let decisive = supposed::decisive(group);
@@ -123,7 +123,7 @@ impl Nodes<'_> {
             };
             let parts = (size_of_cluster + source.map_or(0, Source::size)) / PART + authorities;
             let machines = supposed::machines(cloud, self.release, &group.spec).len() * (1 + parts);
-            // Decides the newest Kubernetes version first.
+            // Checks the newest Kubernetes version first.
             let decisions = clusters.iter().rev().map(|completed| {
                 let Some(left) = self.machines_left.checked_sub(machines) else {
                     self.has_too_many_machines = true;
@@ -161,7 +161,7 @@ impl Nodes<'_> {
         Ok(())
     }
 
-    /// The finding about groups that are not decided because there are too many groups or machines. Too many machines are an error: a pull
+    /// The finding about groups that are not checked because there are too many groups or machines. Too many machines are an error: a pull
     /// request must not hide its mistakes behind large manifests.
     pub(super) fn undecided(&self) -> Option<(Severity, Finding)> {
         if self.has_too_many_machines {
@@ -321,7 +321,7 @@ mod tests {
         let (findings, undecided) = checked(&settings, 2);
         // The findings are about the first two groups, and the group with the settings of the first group.
         assert_eq!(lines(&findings), [3, 5, 7]);
-        // The last two groups, and the control plane that the manifests lack, are not decided.
+        // The last two groups, and the control plane that the manifests lack, are not checked.
         let undecided = undecided.unwrap();
         assert!(undecided.starts_with("the nodes of 3 more groups, because "), "{undecided}");
         assert!(undecided.contains(&format!(" {MOST_DECIDED} different groups at most")), "{undecided}");
@@ -338,7 +338,7 @@ mod tests {
         let (findings, undecided) = checked_within(&SETTINGS, MOST_DECIDED, of_group.len());
         assert_eq!(lines(&findings), [3]);
         let (severity, finding) = undecided.unwrap();
-        // The remaining two groups, and the control plane that the manifests lack, are not decided.
+        // The remaining two groups, and the control plane that the manifests lack, are not checked.
         assert!(finding.problem.starts_with("the nodes of 3 groups are not checked, "), "{finding:?}");
         assert!(finding.problem.contains(" 60,000 possible machines at most"), "{finding:?}");
         assert_eq!((severity, MOST_MACHINES), (Severity::Error, 60_000));

@@ -29,7 +29,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Adds a file of a folder.
+    /// Adds a file that the user did not name.
     fn add(&mut self, path: PathBuf) {
         self.is_named.entry(path).or_insert(false);
     }

@@ -65,7 +65,7 @@ impl Trial<'_> {
     /// Starts the program as the service that follows rollouts starts it. The program reads this machine's Node once.
     pub(super) async fn follows(&self) -> Result<(), Failure> {
         let mut follow = self.command();
-        // This process has the arguments of the service's unit.
+        // The trial uses the arguments of this process, which come from the service's unit.
         follow.args(std::env::args_os().skip(1)).arg("--check");
         let output = self.run(&mut follow, FOLLOWED_WITHIN).await?;
         match output.status.code() {

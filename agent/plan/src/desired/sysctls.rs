@@ -114,7 +114,8 @@ fn is_flannel_over_iptables(node: &NodeConfig) -> bool {
 }
 
 /// Debian 11 gets its IPv6 route from router advertisements. A kernel that forwards packets ignores router advertisements, unless
-/// `accept_ra` is 2 for the interface. The setting for all interfaces only affects interfaces that appear later.
+/// `accept_ra` is 2 for the interface. The setting for all interfaces only affects interfaces that appear later, so each present interface
+/// gets its own setting.
 fn accept_router_advertisements(node: &NodeConfig) -> String {
     let distribution = node.distribution;
     if distribution.project != Project::Debian || distribution.version >= 12.0 {

@@ -19,7 +19,7 @@ pub struct WrongLabel {
 /// The wrong labels of desired files that exist.
 pub type WrongLabels = BTreeMap<ResourceId, WrongLabel>;
 
-/// Adds the corrections of these labels to the plan.
+/// Adds the corrections of the labels in `wrong` to the plan.
 pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
     for (id, WrongLabel { found, wanted }) in wrong {
         let change = Change::Set { field: "SELinux label".into(), from: found.clone(), to: wanted.clone() };

@@ -25,8 +25,8 @@ impl Serialize for KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// The newest known minor version. kOps' main branch has no asset hashes for newer versions. The agent accepts newer versions too,
-    /// because upstream's nodeup has no upper bound. It treats a newer version like this version.
+    /// The newest known minor version. kOps' main branch has no asset hashes for newer versions. The agent also accepts newer versions,
+    /// because upstream's nodeup has no upper bound. The rules of this version apply to them.
     pub const NEWEST_KNOWN_MINOR: u64 = 36;
 
     /// Parses a version. As in upstream, a leading `v` and a missing patch number are allowed. If the text is the URL of a build, the

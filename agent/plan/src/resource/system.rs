@@ -58,7 +58,7 @@ fn yes() -> bool {
     true
 }
 
-/// A directory that is mounted at a second path, with its own options.
+/// A directory that is also mounted at a second path, with separate mount options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindMount {

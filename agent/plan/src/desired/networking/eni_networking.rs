@@ -8,8 +8,8 @@ use crate::resource::{DesiredState, File};
 
 const RESTART_NETWORKD: &[&str] = &["systemctl", "restart", "systemd-networkd"];
 
-/// Whether the kOps release stops this distribution's network services from changing attached interfaces. kOps up
-/// to 1.35 does not do so on Debian.
+/// Whether the kOps release stops this distribution's network services from changing attached interfaces. kOps up to
+/// 1.35 does not stop them on Debian.
 fn is_known(node: &NodeConfig) -> bool {
     node.distribution.project != Project::Debian || node.release().knows_debians_networkd()
 }
