@@ -40,7 +40,7 @@ use kops_agent_source::boot_config;
 
 pub use instead::{Instead, stands_in_for, superseded};
 
-/// The state that replaces the wanted state because of an error, and the error.
+/// A replacement for the wanted state, and the error that makes the replacement necessary.
 pub struct StandIn {
     /// Why the wanted state is replaced.
     pub instead: Instead,
@@ -208,7 +208,8 @@ async fn decide(
         config_hash: applied.config_hash.clone(),
         known_hashes: record.known_hashes,
         remembered: None,
-        // The cloud gave a prefix when this state was applied, and never takes a prefix back.
+        // The cloud assigned a prefix when this state was applied, and never withdraws the prefix. So any text that is
+        // not empty is right.
         ipv6_prefix: "as last applied".to_owned(),
         store,
         is_last_applied: !is_begun,

@@ -248,7 +248,7 @@ impl<'a> Clusters<'a> {
         Clusters { names, by_name, has_template, may_lack_clusters: manifests.may_lack_clusters }
     }
 
-    /// The index of a group's cluster. `None` if the manifests do not have the cluster, or do not show which cluster it is.
+    /// The index of a group's cluster. `None` if the manifests lack this cluster, or do not show to which cluster the group belongs.
     fn index_of(&self, group: &Manifest<InstanceGroup>, told: &mut Told) -> Option<usize> {
         const ALONE: &str = "only the names and types of this group's fields are checked, because";
         let source = &group.source;

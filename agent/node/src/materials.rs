@@ -43,7 +43,7 @@ pub struct Read {
     pub keysets: BTreeMap<String, Keyset>,
     /// Secrets of the store, by name.
     pub secrets: BTreeMap<String, Secret>,
-    /// Keys and secrets that the store did not give, and why.
+    /// Keys and secrets that could not be read from the store, and why.
     pub unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id. These items replace the store's items.
     pub at_hand: BTreeMap<(String, String), PemPair>,

@@ -107,7 +107,7 @@ impl HostSettings {
     }
 }
 
-/// How a run takes its turn among the nodes of its group.
+/// Limits how many nodes of a group change at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacing {
     /// How many nodes of a group may be disrupted at a time. 0 takes no slot.

@@ -43,7 +43,7 @@ pub fn is_not_paced(error: &anyhow::Error) -> bool {
     kind_of(error).is_not_paced()
 }
 
-/// The slot that a run must release, and the drained node that it must uncordon.
+/// A run's slot and drained node. The run must release the slot and uncordon the node.
 #[derive(Default)]
 pub struct Paced {
     slot: Option<Slot>,

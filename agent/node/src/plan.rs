@@ -9,7 +9,7 @@ use kops_agent_process::service_manager;
 use super::decide::Decision;
 use super::materials::Materials;
 
-/// Steps 6 and 7 of node mode: the changes that this machine needs.
+/// The changes that this machine needs.
 pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
     plan_with(host, decision, &decision.materials)
 }

@@ -78,8 +78,8 @@ pub async fn carry_out(
     }
 }
 
-/// Reports to the cluster if this process runs a program whose last check has not succeeded. The outcome of the next order replaces the
-/// outcome of the failed order, but does not replace this report. A failure of the report is only logged.
+/// Reports to the cluster if the last check of this process's program has not succeeded. A later order replaces the outcome of the failed
+/// order, but not this report. A failure of the report is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {

@@ -61,8 +61,8 @@ async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool, progress: &dy
     Ok(())
 }
 
-/// The timers and the name in `PATH`, if a boot script placed this program. The boot script writes the program into a
-/// folder `bin` and the boot config into the folder `conf` beside it (pkg/model/resources/nodeup.go of kOps,
+/// The timers and the name in `PATH`, if a boot script installed this program. The boot script writes the program into
+/// a folder `bin` and the boot config into the folder `conf` beside it (pkg/model/resources/nodeup.go of kOps,
 /// `packaging/cloud-init/kops-agent.sh`). `None` for a program elsewhere.
 fn beside(program: &Path, conf: &Path) -> Option<Upkeep> {
     let (bin, conf_folder) = (program.parent()?, conf.parent()?);

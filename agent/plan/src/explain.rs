@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::resource::{Content, DesiredState, File, Resource, ResourceId, Unit};
 use crate::shown;
 
-/// A document from which the node's desired state is decided.
+/// A document from which the node's desired state is derived.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// URL or name of the document, for display.

@@ -19,7 +19,7 @@ pub enum Instead {
     Registered,
     /// The wanted state was tried and rolled back.
     Refused,
-    /// The wanted state is unknown or cannot be applied, which is a failure.
+    /// A failure: the wanted state is unknown or cannot be applied.
     Failed,
 }
 
@@ -47,8 +47,8 @@ impl Instead {
     }
 }
 
-/// Whether a run applies the last applied state because of this error. False if a change has begun and failed, because
-/// the next run continues that change.
+/// Whether a run applies the last applied state because of `error`. Returns `false` if a change has begun and failed,
+/// because the next run continues that change.
 pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
     // The run got no slot, and applying the last applied state would need a slot, too.
     if is_not_paced(error) {

@@ -48,7 +48,7 @@ impl Bytes {
         Ok(bytes)
     }
 
-    /// Whether the file is larger than any manifest.
+    /// Whether the file is too large for a manifest.
     pub(super) fn is_too_large(&self) -> bool {
         self.beginning.len() > LARGEST
     }

@@ -46,7 +46,7 @@ pub(super) struct Source {
     pub(super) line: usize,
     pub(super) value: Value,
     pub(super) class: Class,
-    /// Whether the document has more keys and values than any manifest.
+    /// Whether the document has too many keys and values for a manifest of kOps.
     pub(super) is_too_large: bool,
     text: String,
     lines_before: usize,

@@ -182,8 +182,8 @@ impl Nodes<'_> {
     }
 }
 
-/// The fields of a manifest. Each field is looked up once, because each of many groups may have thousands of problems in its cluster's
-/// fields.
+/// The fields of a manifest. Looks up each field only once, because many groups may each have thousands of problems in the fields of their
+/// cluster.
 struct Fields<'a> {
     source: &'a Source,
     /// For each path of a field: whether a template gives a key of the path or a value in the field. `None` if the manifest does not have

@@ -16,7 +16,7 @@ use super::super::options::Pacing;
 use super::not_paced::NotPaced;
 use crate::redaction::error_text;
 
-/// The pause between two tries to evict the remaining pods, as kubectl's drain pauses after a 429.
+/// The pause between two tries to evict the remaining pods. `kubectl drain` also pauses for 5 s after a 429 response.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long a run retries to uncordon the Node. The API server may be restarting.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(120);

@@ -45,9 +45,9 @@ pub struct Converge<'a> {
 }
 
 impl Converge<'_> {
-    /// Converges, and retries after a failure as often as `retries` says. At boot only an error in this process's own
-    /// flags or environment is final. Operators grant permissions, fill stores and correct configurations while machines
-    /// wait.
+    /// Converges, and retries after a failure as often as `retries` says. At boot, the run only stops retrying on an
+    /// error in its own flags or environment, because operators grant permissions, fill stores and correct
+    /// configurations while machines wait.
     pub async fn until_done(&self) -> Result<u8> {
         let mut retries = self.retries;
         let mut next_pause = PAUSES.jittered();
@@ -96,7 +96,7 @@ impl Converge<'_> {
         Ok(exit::CONVERGED)
     }
 
-    /// Converges this machine to the wanted state. If that state is unknown or may not be applied, it repairs the last
+    /// Converges this machine to the wanted state. If that state is unknown or may not be applied, repairs the last
     /// applied state instead. Returns a status for systemd.
     async fn converge_machine(&self) -> Result<&'static str> {
         let root = self.on.root.as_path();

@@ -62,7 +62,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Starts the program as the service that follows rollouts starts it. The program reads this machine's Node once.
+    /// Starts the program with the command of the service that follows rollouts. The program reads this machine's Node
+    /// once.
     pub(super) async fn follows(&self) -> Result<(), Failure> {
         let mut follow = self.command();
         // The trial uses the arguments of this process, which come from the service's unit.
@@ -89,8 +90,8 @@ impl Trial<'_> {
     /// Compares this node with its wanted configuration. If that configuration waits for other machines or was rolled back, compares with
     /// the last applied configuration. `noted` are resources that count as the agent's own, besides the resources that this program knows.
     pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, Failure> {
-        // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. It cannot write the record either,
-        // because this process has the lock.
+        // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. This process has the lock, so `verify`
+        // cannot write the record either.
         let output = self.run(self.verify().args(["--output", "json"]), PLANNED_WITHIN).await?;
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(Changes::default()),

@@ -134,7 +134,7 @@ fn escape(path: &[u8]) -> String {
     percent_encode(path, ESCAPED).to_string()
 }
 
-/// Whether Go does not escape this character of an original path.
+/// Whether Go leaves this character of an original path unescaped.
 fn may_stand_in_a_written_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte)
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::resource::*;
 use kops_agent_spec::digest::sha256_hex;
 
-/// The observation of a resource directly after it is made. `observed` has all earlier observations.
+/// The observation of a resource directly after a run has made the resource. `observed` has all earlier observations.
 fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
     Some(match resource {
         Resource::File(file) => {

@@ -170,7 +170,8 @@ fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec 
         config.volume_plugin_directory = basis.distribution.volume_plugin_directory.into();
     }
     if basis.distribution.has_loopback_resolv_conf || basis.facts.systemd_resolved {
-        // Pods cannot reach the loopback address that systemd-resolved puts into /etc/resolv.conf.
+        // Pods cannot reach the loopback address that systemd-resolved puts into /etc/resolv.conf, so they get a
+        // different file.
         config.resolv_conf.get_or_insert_with(|| "/run/systemd/resolve/resolv.conf".into());
     }
     let limits_crash_loops = basis.release.limits_crash_loops();
@@ -180,7 +181,7 @@ fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec 
     {
         config.crash_loop_back_off_max_container_restart_period = Some(Duration::from_seconds(60));
     }
-    // kubelet may not set kOps' labels on its own Node. kops-controller sets these labels.
+    // kubelet may not set kOps' labels on its own Node, so kops-controller sets these labels.
     config.node_labels.clear();
     config
 }

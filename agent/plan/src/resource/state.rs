@@ -37,7 +37,7 @@ impl DesiredState {
         &self.data_folders
     }
 
-    /// Records that the file list of this archive is only an assumption. `archive` is its SHA-256.
+    /// Records that the file list of an archive is only an assumption. `archive` is the SHA-256 of the archive.
     pub fn assumes_files_of(&mut self, archive: &str, kind: ArchiveKind) {
         self.assumed_archives.insert(archive.to_owned(), kind);
     }

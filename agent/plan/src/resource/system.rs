@@ -105,7 +105,7 @@ pub struct KernelModule {
     pub package: Option<String>,
 }
 
-/// The IPv6 prefix for the addresses of this node's pods. The machine requests it from the cloud.
+/// The IPv6 prefix for the addresses of this node's pods. The machine requests the prefix from the cloud.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipv6Prefix {
     /// The name of this resource. A node has at most one resource of this kind.
