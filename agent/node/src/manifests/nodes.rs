@@ -137,7 +137,7 @@ impl Nodes<'_> {
             });
             let problems = supposed::common(decisions)?;
             if self.has_too_many_machines {
-                // Stops the decision of all later groups.
+                // Skips all later groups.
                 self.left = 0;
                 self.undecided += 1;
                 continue;

@@ -68,7 +68,7 @@ pub(super) async fn drain(host: &Host, kubeconfig: &Path, pacing: &Pacing) -> Re
     match is_ours {
         true => log::info!("the Node {} is cordoned", node.name),
         false => log::info!(
-            "the Node {} was cordoned before, not by kops-agent, and stays cordoned after this run",
+            "the Node {} was already cordoned, but not by kops-agent, so it stays cordoned after this run",
             node.name
         ),
     }

@@ -197,7 +197,7 @@ impl Slot {
         let keeping = thread::Builder::new().name("slot".into());
         let kept = keeping.spawn(move || keep(&controller, request, (&is_let_go, is_gone), &renewal));
         if let Err(error) = kept {
-            log::warn!("this node's slot is not renewed: no thread could be started: {error}");
+            log::warn!("this node's slot is not renewed, because no thread could be started: {error}");
         }
         Slot { let_go, gone, renewed }
     }

@@ -203,7 +203,7 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
 }
 
 /// The change of a text. The change is hidden if no part of the text may be shown. `before` is the present text, with its free text if the
-/// agent has recorded this.
+/// agent has recorded it.
 pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, after: Text<'_>) -> Change {
     let (before, known) = before.unwrap_or_default();
     let free_text = match known {

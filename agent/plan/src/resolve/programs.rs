@@ -17,7 +17,7 @@ pub struct Program {
     pub content: Content,
 }
 
-/// The programs in `bin/` of containerd's releases since 2.0, which have no shims for containerd 1.
+/// The programs in `bin/` of containerd's releases since 2.0, which no longer include `containerd-shim` and `containerd-shim-runc-v1`.
 const CONTAINERD_2: [&str; 4] =
     ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-stress", "bin/ctr"];
 /// The programs in `bin/` of containerd's 1.x releases.

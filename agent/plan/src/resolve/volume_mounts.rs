@@ -43,7 +43,7 @@ fn device(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String
         Ok(spec.device.clone())
     } else {
         Err(Invalid::new(format!(
-            "{} is in another mount already; a device can be mounted once",
+            "{} is already in another mount; a device can be mounted only once",
             spec.device
         )))
     }
