@@ -145,7 +145,7 @@ fn line(kept: &Kept) -> String {
     format!("  {}: {}", kept.resource, kept.why)
 }
 
-/// Decides the node again from the last applied state, or from the state of an unfinished change if there is one. `None` if the machine has
+/// Returns the decision for the last applied state, or for the state of an unfinished change if there is one. `None` if the machine has
 /// neither state. Also `None` if the state is for a different machine, or for a different cluster, group or configuration than the boot
 /// config.
 async fn decide(

@@ -57,7 +57,7 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
     }
 }
 
-/// Whether an earlier run has left a record on this machine.
+/// Whether an earlier run has written a record below `root`.
 pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
 }

@@ -110,7 +110,7 @@ impl Materials {
         Ok(whole)
     }
 
-    /// URLs of store files that this machine may not read. The state was decided without these files.
+    /// URLs of store files that this machine may not read. The state was derived without these files.
     pub fn denied_files(&self) -> &BTreeSet<String> {
         &self.unknown.files
     }

@@ -35,7 +35,7 @@ use slot::Slot;
 
 pub use not_paced::NotPaced;
 
-/// The pause between two tries to uncordon a Node that a run left cordoned.
+/// The pause between two tries to uncordon a Node after an interrupted run.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Whether a run ended before a change because the change could not be paced.

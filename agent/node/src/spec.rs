@@ -15,7 +15,7 @@ use kops_agent_store::Store;
 use super::options::NodeOptions;
 use super::{facts, kops_version, machine, redaction, remembered};
 
-/// Reads everything that decides a node, then the cloud facts that this node needs.
+/// Reads all inputs of the node's configuration, then the cloud facts that this node needs.
 pub async fn read(
     store: &Store,
     options: &NodeOptions,

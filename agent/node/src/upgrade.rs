@@ -31,7 +31,7 @@ use super::{condition, machine};
 use crate::redaction::error_text;
 use trial::{Changes, Trial, Unwritten, first};
 
-/// The services that run the program all the time, and that an order restarts. The service that follows rollouts ends by itself.
+/// The services that run the program all the time, and that an order restarts. The service that follows rollouts exits by itself.
 const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
 /// How long a server may serve an old program file. A server of kops-agent reads the program file again after 5 s.
 const SERVED_FOR: Duration = Duration::from_secs(6);

@@ -275,7 +275,8 @@ mod tests {
     const CLUSTER: &str =
         "{kind: Cluster, metadata: {name: c}, spec: {cloudProvider: aws, kubernetesVersion: 1.34.2}}\n";
 
-    /// Checks a cluster in the first line, and groups with these settings in lines 3, 5, and so on. Decides `most` groups at most.
+    /// Checks a cluster in the first line, and groups with these settings in lines 3, 5, and so on. Checks the nodes of `most` groups at
+    /// most.
     fn checked(settings: &[&str], most: usize) -> (Findings, Option<String>) {
         let (findings, undecided) = checked_within(settings, most, MOST_MACHINES);
         (

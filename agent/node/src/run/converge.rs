@@ -29,7 +29,7 @@ const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
 /// for this run's unit wait for this time, too.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The number of archives whose members decide files of the node: the archives of containerd and of the CNI plugins.
+/// The number of archives that decide which files the node has: the archives of containerd and of the CNI plugins.
 const MOST_ARCHIVES: usize = 2;
 
 /// A run, with the settings of its flags.
@@ -158,7 +158,7 @@ impl Converge<'_> {
     }
 
     /// Converges to the current configuration. If an archive has different files than its release, the run stops before its first change.
-    /// The node is then decided again with the files of the archive.
+    /// The node's state is then derived again with the files of the archive.
     async fn converge_to_wanted(&self) -> Result<Report> {
         for _ in 0..MOST_ARCHIVES {
             match Box::pin(self.converge_to_decided()).await {

@@ -37,7 +37,7 @@ pub struct Times {
     pub unread: BTreeSet<ResourceId>,
 }
 
-/// The units and static pods that run on a machine where the agent has left no record.
+/// The units and static pods that run on a machine where the agent has no record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstSight {
     /// Units and static pods that run with the present files.

@@ -8,7 +8,7 @@ use crate::resource::{FreeText, Mode, Resource, ResourceId};
 /// The observations of desired resources. A resource without an entry is missing.
 pub type ObservedState = BTreeMap<ResourceId, Observed>;
 
-/// What exists at the place of a desired resource.
+/// The object at the path or name of a desired resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// A resource that exists, with its present properties.

@@ -94,7 +94,7 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
                 kept.push(keep(&format!("its {} was changed since kops-agent wrote it", how.join(" and "))));
             }
             (Kind::Unit, _) => steps.push(step(id, vec![Change::Stop, Change::Disable, Change::Remove])),
-            // Data that a program stored on a volume stays there.
+            // Data that a program stored on a volume stays on the volume.
             (
                 Kind::File
                 | Kind::Symlink
