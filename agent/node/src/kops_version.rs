@@ -17,13 +17,14 @@ use crate::environment::Environment;
 
 /// The user-data of the instance, as cloud-init keeps it (cloud-init: `get_ipath_cur` in `cloudinit/helpers.py`).
 const USER_DATA: &str = "/var/lib/cloud/instance/user-data.txt";
-/// The largest user-data that is read, in bytes.
+/// Maximum size of the user-data or of a script, in bytes. A larger file is ignored.
 const LARGEST: u64 = 4 << 20;
-/// How many ancestors of this process are searched for the boot script. A subshell of the script is an ancestor, too.
+/// Maximum number of ancestor processes to search for the boot script. The script may start this process from a
+/// subshell.
 const MOST_ANCESTORS: usize = 4;
 
-/// The version of the kOps that wrote `boot`. `None` if `boot` is not the boot config in the user-data: a node may
-/// follow a boot config that a newer kOps wrote.
+/// The version of the kOps that wrote `boot`. `None` if `boot` is not the boot config in the user-data: a newer kOps
+/// may have written `boot`.
 pub fn told(options: &SourceOptions, boot: &BootConfig) -> Option<Told> {
     let conf = options.conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map(Path::new);
     let conf = regular_file(conf.unwrap_or(&options.conf));
@@ -39,7 +40,7 @@ pub fn told(options: &SourceOptions, boot: &BootConfig) -> Option<Told> {
     user_data.filter_map(|user_data| Told::by_user_data(&nodeup_urls(&user_data))).next()
 }
 
-/// The user-data of the instance whose files are under `root`. `None` if cloud-init has not kept it, or if it cannot be read.
+/// The user-data of the instance with the files under `root`. `None` if cloud-init has not kept the user-data, or if it cannot be read.
 pub fn user_data_of_instance(root: &Path) -> Option<Vec<u8>> {
     let read = Reader::open(root).and_then(|reader| reader.read(USER_DATA, LARGEST));
     read.unwrap_or_else(|error| {
@@ -57,8 +58,8 @@ fn is_of(user_data: &[u8], boot: &BootConfig) -> bool {
     })
 }
 
-/// The kOps version in the boot script that runs this process. This works on any cloud, but not in later runs, which no
-/// boot script starts. So the unit stores the version.
+/// The kOps version in the boot script that started this process. Only the first run has a boot script, so the unit
+/// stores the version for later runs.
 pub fn of_boot_script() -> Option<String> {
     version_by_ancestors(Path::new("/proc"), std::process::id())
 }
@@ -69,13 +70,13 @@ fn version_by_ancestors(proc: &Path, pid: u32) -> Option<String> {
     ancestors.filter_map(|pid| version_by_script(&proc.join(pid.to_string()))).next()
 }
 
-/// The parent of a process, by its folder in `/proc` (`proc_pid_status(5)`).
+/// The ID of the parent process, from the folder of a process in `/proc` (`proc_pid_status(5)`).
 fn parent(process: &Path) -> Option<u32> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// The version in the script that a shell was started with.
+/// The kOps version in the script that a process runs.
 fn version_by_script(process: &Path) -> Option<String> {
     let command = fs::read(process.join("cmdline")).ok()?;
     let arguments =
@@ -85,7 +86,7 @@ fn version_by_script(process: &Path) -> Option<String> {
     scripts.filter_map(|script| Told::by_user_data(&nodeup_urls(&script))).map(|told| told.version).next()
 }
 
-/// The bytes of a small regular file. `None` if there is no such file, or it cannot be read.
+/// The content of a regular file. `None` if the file is missing, too large or unreadable.
 fn regular_file(path: &Path) -> Option<Vec<u8>> {
     let is_small_file =
         fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LARGEST);

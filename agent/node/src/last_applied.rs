@@ -40,7 +40,7 @@ use kops_agent_source::boot_config;
 
 pub use instead::{Instead, stands_in_for, superseded};
 
-/// The state that replaces the wanted state because of an error, and the error.
+/// A replacement for the wanted state, and the error that makes the replacement necessary.
 pub struct StandIn {
     /// Why the wanted state is replaced.
     pub instead: Instead,
@@ -67,7 +67,7 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
     }
 }
 
-/// Adds to an error that the repair of the last applied state failed, too.
+/// Adds to the first error of a run that the repair to the last applied state failed, too.
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
     error.context(format!(
@@ -118,7 +118,7 @@ fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
 const LEFT: &str = "an unfinished change on this machine cannot be continued now; it stays unfinished until this node's wanted \
                     configuration is known";
 
-/// Whether an unfinished change can be completed: all content is known that the change must still write or issue.
+/// Whether an unfinished change can be completed. This needs all content that the change must still write or issue.
 fn is_carried_on(host: &Host, decision: &Decision) -> Result<bool> {
     let plan = plan(host, decision)?;
     let is_unknown = |kept: &&Kept| !matches!(kept.keeping, Keeping::NotWanted | Keeping::Loaded);
@@ -145,9 +145,9 @@ fn line(kept: &Kept) -> String {
     format!("  {}: {}", kept.resource, kept.why)
 }
 
-/// Decides the node again from the last applied state, or from the state of an unfinished change if there is one. `None`
-/// if the machine has neither state, if the state is for another machine, or if the boot config asks for another cluster,
-/// group or configuration.
+/// Returns the decision for the last applied state, or for the state of an unfinished change if there is one. `None` if the machine has
+/// neither state. Also `None` if the state is for a different machine, or for a different cluster, group or configuration than the boot
+/// config.
 async fn decide(
     options: &NodeOptions,
     host: &Host,
@@ -208,7 +208,8 @@ async fn decide(
         config_hash: applied.config_hash.clone(),
         known_hashes: record.known_hashes,
         remembered: None,
-        // The cloud gave a prefix when this state was applied, and never takes a prefix back.
+        // The cloud assigned a prefix when this state was applied, and never withdraws the prefix. So any text that is
+        // not empty is right.
         ipv6_prefix: "as last applied".to_owned(),
         store,
         is_last_applied: !is_begun,

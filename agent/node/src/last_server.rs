@@ -25,25 +25,27 @@ use crate::redaction::error_text;
 
 const OVERRIDE: &str = "--allow-no-server";
 
-/// Refuses a plan that removes the last bootstrap server. Also refuses the plan if it is unknown whether another server answers machines.
+/// Refuses a plan that removes the last bootstrap server. Also refuses the plan if this run cannot find out whether the cluster has a
+/// second bootstrap server.
 pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan: &Plan) -> Result<()> {
     let root = options.root.as_path();
     // Nothing runs in a scratch root.
     if options.allows_no_server || root != Path::new("/") || !removes_controller(plan) {
         return Ok(());
     }
-    // An earlier run has checked an unfinished change before its first step. The API server of this machine may need the remaining steps.
+    // The run that began an unfinished change has already done this check. The API server of this machine may need the remaining steps of
+    // the change.
     let is_same = |state: Applied| state.config_hash == decision.config_hash;
     if host.unfinished_change()?.is_some_and(|change| change.state.is_none_or(is_same)) {
         return Ok(());
     }
-    // In an image of a control plane, the service has served no machine.
+    // On a new machine from the image of a control plane, the service has not served any machine.
     if machine::left_by(root, &decision.facts) == LeftBy::AnotherMachine {
         return Ok(());
     }
     let departure = departure(root, Leaving::Service).await;
     let stays =
-        service_refusal(departure, |why| log::info!("{CONTROLLER_UNIT} can leave this machine: {why}"));
+        service_refusal(departure, |why| log::info!("{CONTROLLER_UNIT} can be removed safely: {why}"));
     if stays.is_err() {
         // Nothing has changed yet, so units that wait for this run find a working node.
         service_manager::serving("waiting for another server at which machines can bootstrap");
@@ -51,8 +53,8 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     stays
 }
 
-/// Refuses a reset of the machine with the last bootstrap server. `units` are the units that the reset stops. If it is unknown whether
-/// another server answers machines, or if there is no other control plane, the reset goes on.
+/// Refuses to reset the machine with the last bootstrap server. `units` are the units that the reset stops. Allows the reset if this
+/// machine is the only control plane, or if this run cannot find out whether the cluster has a second bootstrap server.
 pub async fn stays_after_reset(root: &Path, units: &[String]) -> Result<()> {
     if root != Path::new("/") || !units.iter().any(|unit| unit == CONTROLLER_UNIT) {
         return Ok(());
@@ -60,9 +62,8 @@ pub async fn stays_after_reset(root: &Path, units: &[String]) -> Result<()> {
     reset_refusal(departure(root, Leaving::Machine).await)
 }
 
-/// Whether a plan ends the service of kops-agent's controller: the plan removes the unit, or the files without which the unit cannot start
-/// again. A plan keeps a unit that somebody changed, and removes only the unit's files. Returns `false` if an interrupted
-/// run has already removed the unit, because the plan then does not remove it.
+/// Whether a plan removes the unit of kops-agent's controller, or files that the unit needs to start. If a user has changed the unit, the
+/// plan removes only these files. Returns `false` if an interrupted run has already removed the unit.
 fn removes_controller(plan: &Plan) -> bool {
     let removed = |name: &str| {
         plan.steps.iter().any(|step| step.action == Action::Remove && step.resource.name == name)
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
     use crate::failure::kind_of;
 
-    /// A control plane `a`, whose API server has these other control planes and these pods of kOps' kops-controller.
+    /// A control plane `a`, and its API server, which lists all control planes and the pods of kOps' kops-controller.
     struct Scene {
         root: tempfile::TempDir,
         _server: TestServer,

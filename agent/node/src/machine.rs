@@ -22,7 +22,7 @@ use kops_agent_source::Before;
 /// The pause between two tries to take a lock that another run has.
 const LOCK_POLL: Duration = Duration::from_millis(500);
 
-/// Returns the outcome of a run that changes a machine. If the outcome is a failure, records it for `status`.
+/// Records the outcome of a run for `kops-agent status` if the outcome is a failure. Returns the outcome.
 pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
     if let Err(error) = &outcome
         && !bootstrap_client::is_already_registered(error)
@@ -32,7 +32,7 @@ pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
     outcome
 }
 
-/// Records a failure for `status`. If the root is missing, it stays missing and nothing is recorded.
+/// Records a failure for `kops-agent status`. If the root is missing, nothing is recorded.
 pub fn note_failure(root: &Path, error: &anyhow::Error) {
     let is_first = !has_record(root);
     if is_first && !root.is_dir() {
@@ -57,13 +57,13 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
     }
 }
 
-/// Whether an earlier run has left a record on this machine.
+/// Whether an earlier run has written a record below `root`.
 pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
 }
 
-/// Whether this machine or another machine left the files of a node below `root`. The machine of `facts` is this machine.
-/// [`LeftBy::Unknown`] if no applied state can be read.
+/// Whether this machine or a different machine wrote the node's files below `root`. `facts` describes this machine. [`LeftBy::Unknown`] if
+/// no applied state can be read.
 pub fn left_by(root: &Path, facts: &Facts) -> LeftBy {
     let applied = || open(root)?.applied().map_err(anyhow::Error::from);
     let applied = if has_record(root) { applied().ok().flatten() } else { None };
@@ -82,18 +82,18 @@ pub fn kubeconfig(root: &Path) -> PathBuf {
     root.join(KUBELET_KUBECONFIG.trim_start_matches('/'))
 }
 
-/// The hashes of downloads that earlier runs learnt from publishers. A run does not request these hashes again.
+/// The hashes of downloads that earlier runs got from publishers, so that a run does not request them again.
 pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
     if has_record(root) { Ok(open(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
 }
 
-/// Which secrets and files of the store earlier runs used.
+/// The secrets and files of the state store that earlier runs used.
 pub fn before(root: &Path) -> Result<Before> {
     // Reading must not create a missing root.
     if root.exists() { before_on(&open(root)?) } else { Ok(Before::Nothing) }
 }
 
-/// Which secrets and files of the store earlier runs used, from the record and the last applied state.
+/// The secrets and files of the state store that earlier runs used, from the record and the last applied state.
 pub fn before_on(host: &Host) -> Result<Before> {
     let applied = host.applied()?;
     let secrets =
@@ -129,7 +129,7 @@ pub fn must_exist(root: &Path) -> Result<()> {
     }
 }
 
-/// Opens this machine, or the scratch root in its place.
+/// Opens this machine if `root` is `/`. Otherwise opens the scratch root.
 pub fn open(root: &Path) -> Result<Host> {
     Ok(if root == Path::new("/") {
         Host::machine()?.with_remote(Arc::new(remote::World))
@@ -138,8 +138,8 @@ pub fn open(root: &Path) -> Result<Host> {
     })
 }
 
-/// Makes systemd start this program again as a separate unit, for which no other unit waits. If the unit already runs,
-/// it continues.
+/// Starts this program in a separate systemd unit, so that no other unit waits for it. A unit that is already running
+/// continues.
 pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
     let program = program::path().context("finding the path of this program")?;
     let unnamed = || Failure::new(Kind::Io, "the path of this program is not UTF-8 text");
@@ -147,8 +147,8 @@ pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
     Ok(host.run_apart(unit, &[&[program], arguments].concat())?)
 }
 
-/// Takes the machine's lock, which keeps other runs away. Fails if another run has the lock and `is_waited_for` is
-/// false.
+/// Takes the machine's lock, so that no other run changes the machine. If another run has the lock, waits if
+/// `is_waited_for`, and otherwise fails.
 pub async fn lock(is_waited_for: bool, host: &Host) -> Result<Lock> {
     let mut is_told = false;
     loop {

@@ -29,11 +29,12 @@ use kinds::Class;
 use nodes::Nodes;
 use told::{Severity, Told};
 
-/// The most values from a template that are left out of a document. For each such value, the document is read again.
+/// Maximum number of template values that are left out of a document. For each of these values, the document is read
+/// again.
 const MOST_CLEARED: usize = 20;
-/// The most names in a message.
+/// Maximum number of names in a message.
 const MOST_NAMES: usize = 10;
-/// The longest name in a message, in characters. Kubernetes refuses longer names.
+/// Maximum length of a name in a message, in characters. Kubernetes refuses longer names.
 const LONGEST_NAME: usize = 253;
 const TOO_LARGE: &str =
     "has more than 10,000 keys and values, unlike any manifest of kOps, so it is not checked";
@@ -49,7 +50,6 @@ struct Manifest<T> {
     read: T,
 }
 
-/// The manifests by kind.
 #[derive(Default)]
 struct Manifests {
     clusters: Vec<Manifest<Cluster>>,
@@ -99,7 +99,7 @@ pub fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
     }))
 }
 
-/// Sorts documents by their kind, and checks each one by itself.
+/// Sorts documents by their kind, and checks each document alone.
 fn by_kind(contents: Contents, release: KopsRelease, told: &mut Told) -> Manifests {
     let mut manifests = Manifests { may_lack_clusters: contents.lacks_manifests, ..Manifests::default() };
     let mut seen: BTreeMap<[String; 3], String> = BTreeMap::new();
@@ -221,7 +221,7 @@ fn read<T>(
     None
 }
 
-/// Whether a document lacks a field, and the mapping that should have the field has a key from a template.
+/// Whether a template may supply a missing field: the mapping that should have the field has a key from a template.
 fn may_be_templated_key(source: &Source, field: &str) -> bool {
     let mapping = field.rsplit_once('.').and_then(|(mapping, _)| source.value_at(mapping)?.as_object());
     source.value_at(field).is_none() && mapping.is_some_and(|fields| fields.keys().any(|key| has_action(key)))
@@ -248,7 +248,7 @@ impl<'a> Clusters<'a> {
         Clusters { names, by_name, has_template, may_lack_clusters: manifests.may_lack_clusters }
     }
 
-    /// The index of a group's cluster. `None` if the manifests do not have the cluster, or do not show which cluster it is.
+    /// The index of a group's cluster. `None` if the manifests lack this cluster, or do not show to which cluster the group belongs.
     fn index_of(&self, group: &Manifest<InstanceGroup>, told: &mut Told) -> Option<usize> {
         const ALONE: &str = "only the names and types of this group's fields are checked, because";
         let source = &group.source;

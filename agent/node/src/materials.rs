@@ -30,7 +30,7 @@ pub struct Materials {
     unusable: BTreeSet<(String, String)>,
     /// The last applied state, for the public parts of keysets.
     applied: Option<Arc<Applied>>,
-    /// Why kops-controller issues nothing now.
+    /// Why kops-controller issues no certificates now.
     unissuable: Option<String>,
     /// The environment variables of runs at boot.
     environment: Environment,
@@ -43,9 +43,9 @@ pub struct Read {
     pub keysets: BTreeMap<String, Keyset>,
     /// Secrets of the store, by name.
     pub secrets: BTreeMap<String, Secret>,
-    /// Keys and secrets that the store did not give, and why.
+    /// Keys and secrets that could not be read from the store, and why.
     pub unknown: Denied,
-    /// Items of keysets that are on this machine, by keyset and id. They replace the store's items.
+    /// Items of keysets that are on this machine, by keyset and id. These items replace the store's items.
     pub at_hand: BTreeMap<(String, String), PemPair>,
     /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state. `unknown`
     /// has the reasons.
@@ -80,7 +80,7 @@ impl Materials {
         }
     }
 
-    /// All available private keys and secrets as texts. No output for others may contain them.
+    /// All available private keys and secrets as texts. Output that other users can read must not contain these texts.
     pub fn secret_texts(&self) -> Vec<String> {
         let keysets = self
             .keysets
@@ -93,14 +93,15 @@ impl Materials {
         keysets.chain(secrets).chain(keys).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
     }
 
-    /// A state with the texts of its secrets instead of references to them. No output for others may contain them.
+    /// The state, with the texts of secrets in place of references. Output that other users can read must not contain
+    /// this state.
     pub fn filled_in(&self, state: &DesiredState) -> Result<DesiredState> {
         let mut whole = DesiredState::default();
         for (id, resource) in state.iter() {
             whole.add(match resource {
                 Resource::File(file @ File { content: Content::SecretText(pieces), .. }) => {
                     let text = String::from_utf8(secret_text(file, pieces, self)?)
-                        .with_context(|| format!("the secret that {id} holds is not text"))?;
+                        .with_context(|| format!("the secret in {id} is not UTF-8 text"))?;
                     Resource::File(File { content: Content::Text(text), ..file.clone() })
                 }
                 other => other.clone(),
@@ -109,7 +110,7 @@ impl Materials {
         Ok(whole)
     }
 
-    /// URLs of store files that this machine may not read. The state was decided without these files.
+    /// URLs of store files that this machine may not read. The state was derived without these files.
     pub fn denied_files(&self) -> &BTreeSet<String> {
         &self.unknown.files
     }
@@ -131,12 +132,11 @@ impl Materials {
         self.secrets.get(name)
     }
 
-    /// Returns these materials with this environment.
     pub fn with_environment(self, environment: Environment) -> Materials {
         Materials { environment, ..self }
     }
 
-    /// Returns these materials for a time when kops-controller issues nothing; `why` is the reason.
+    /// Returns these materials for a time when kops-controller issues no certificates; `why` is the reason.
     pub fn without_issuer(self, why: String) -> Materials {
         Materials { unissuable: Some(why), ..self }
     }
@@ -163,11 +163,12 @@ impl Secrets for Materials {
     }
 
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {
-        // The authorities in the configuration come first: kOps vouched for them, and the store's authorities may be newer.
+        // The authorities in the configuration come first, because the store's authorities may be newer than the configuration.
         let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
         let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
         let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
-        // The authorities of the applied state come next: they were in its configuration, and the store's may be newer.
+        // The authorities of the applied state come next, because the store's authorities may be newer than the applied
+        // state.
         given.cloned().or_else(applied).or_else(stored)
     }
 

@@ -164,7 +164,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
         }
-        // docs/support-policy.md promises these names, types and labels. A new metric adds its line.
+        // docs/support-policy.md promises these names, types and labels. Each new metric needs a line in
+        // metrics/node.txt.
         assert_eq!(kops_agent_tests::metrics::forms(&text), include_str!("metrics/node.txt"));
     }
 }

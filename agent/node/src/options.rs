@@ -33,7 +33,7 @@ impl NodeOptions {
         self
     }
 
-    /// Sets the root to `/` if it is `/` under another path.
+    /// Replaces a root that is a different path to `/`, such as `/..`, by `/`.
     pub fn settled(mut self) -> NodeOptions {
         if self.is_this_machine() {
             self.source.node_root = PathBuf::from("/");
@@ -84,7 +84,7 @@ impl RunOptions {
         RunOptions { pacing: Pacing { slot_timeout: Duration::ZERO, ..self.pacing }, ..self }
     }
 
-    /// The folder of downloads, as this process sees it.
+    /// The folder of downloads, with the root in front.
     pub fn cache(&self) -> PathBuf {
         self.root.join(self.cache.strip_prefix("/").unwrap_or(&self.cache))
     }
@@ -101,29 +101,27 @@ pub struct HostSettings {
 }
 
 impl HostSettings {
-    /// Returns the host with these settings.
     pub fn applied_to(self, host: Host) -> Host {
         host.with_health_timings(HealthTimings { timeout: self.health_timeout, ..HealthTimings::default() })
             .retrying_failed(self.retries_failed)
     }
 }
 
-/// How a run takes its turn among the nodes of its group.
+/// Limits how many nodes of a group change at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacing {
     /// How many nodes of a group may be disrupted at a time. 0 takes no slot.
     pub max_unavailable: u32,
-    /// How long a run waits for a slot.
     pub slot_timeout: Duration,
     pub drain: DrainMode,
-    /// How long pods may take to leave.
+    /// How long a drain waits for pods to leave.
     pub drain_timeout: Duration,
-    /// Whether a flag or a variable asks for pacing. If pacing is asked for, a run fails when it cannot find out whether
-    /// other nodes restart. Otherwise the run continues without a slot.
+    /// Whether a flag or a variable asks for pacing. If so, a run that cannot find out whether other nodes restart
+    /// fails. If not, this run continues without a slot.
     pub is_asked_for: bool,
     /// Whether the run fails without a slot, even if no API server answers. True for a reboot.
     pub needs_slot: bool,
-    /// The time of the order to reboot, by the controller's clock. `None` for all other runs.
+    /// The time of the order to reboot, by the controller's clock. `None` if the run is not a reboot.
     pub ordered: Option<OffsetDateTime>,
 }
 

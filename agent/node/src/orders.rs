@@ -20,16 +20,16 @@ use super::facts;
 
 /// The pause between two tries to read this machine's Node.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The timeout of questions about this machine's boot config and facts, and about its order.
+/// The timeout for reading this machine's boot config, its facts and its order.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The Node no longer has the order. The controller waits for no outcome of this order.
+/// The Node no longer has the order, so the controller does not wait for an outcome.
 #[derive(Debug, Error)]
 #[error("the order was withdrawn")]
 pub struct Withdrawn;
 
-/// Reads this machine's Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
-/// `kind` is the kind of the failure, except for a withdrawn order.
+/// Reads this machine's Node again, and fails if the order is no longer valid. The controller may have withdrawn the order, or may have
+/// stopped. `kind` is the kind of the failure, except for a withdrawn order.
 pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Result<()> {
     match retried(ASKED_WITHIN, PAUSE, async || orders.validity(order).await).await {
         Ok(OrderValidity::InForce) => Ok(()),
@@ -44,7 +44,7 @@ pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Resul
     }
 }
 
-/// The servers that give slots, by the last applied configuration.
+/// The servers that give slots, from the last applied configuration.
 pub(super) async fn controller(conf: &Path, root: &Path, host: &Host) -> Result<KopsController> {
     let (applied, boot) = in_effect(conf, host).await?;
     let facts = facts::given(None, &boot).await?;

@@ -14,8 +14,8 @@ use super::machine;
 pub struct OwnService {
     /// The flag that asks for the service.
     pub flag: &'static str,
-    /// The environment variable. `true` asks for the service, as the flag does, and `false` removes the service. Runs at
-    /// boot need the variable, because kOps wrote their command line, which has no such flag.
+    /// The environment variable. `true` asks for the service, as the flag does, and `false` removes the service. Runs
+    /// at boot need the variable, because kOps writes their command line without this flag.
     pub variable: &'static str,
     pub unit: &'static str,
     /// The words after the program in the unit's command, before its flags.
@@ -32,7 +32,8 @@ pub const CONTROLLER: OwnService = OwnService {
     runs: "control-plane mode",
 };
 
-/// The service that applies add-ons. It replaces kOps' channels pod, or up to kOps 1.35 protokube's channels.
+/// The service that applies add-ons. It replaces kOps' channels pod or, up to kOps 1.35, the channels program of
+/// protokube.
 pub const ADDONS: OwnService = OwnService {
     flag: "--addons",
     variable: "KOPS_AGENT_ADDONS",

@@ -35,7 +35,7 @@ use slot::Slot;
 
 pub use not_paced::NotPaced;
 
-/// The pause between two tries to uncordon a Node that a run left cordoned.
+/// The pause between two tries to uncordon a Node after an interrupted run.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Whether a run ended before a change because the change could not be paced.
@@ -43,15 +43,15 @@ pub fn is_not_paced(error: &anyhow::Error) -> bool {
     kind_of(error).is_not_paced()
 }
 
-/// The slot that a run must release, and the drained node that it must uncordon.
+/// A run's slot and drained node. The run must release the slot and uncordon the node.
 #[derive(Default)]
 pub struct Paced {
     slot: Option<Slot>,
     drained: Option<Drained>,
 }
 
-/// The components of a working node that a plan restarts, in words. `None` if there are none, or if kubelet does not
-/// run here.
+/// The components of a working node that a plan restarts, in words. `None` if the plan restarts no component, or if
+/// kubelet does not run on this machine.
 fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
     // Nothing runs in a scratch root.
     if root != Path::new("/") {
@@ -62,7 +62,7 @@ fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
     Ok((!restarted.is_empty() && host.runs_kubelet()?).then(words))
 }
 
-/// The text of `plan` about pacing; `None` if the plan needs no slot.
+/// The line of `kops-agent plan` about pacing; `None` if the plan needs no slot.
 pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<String>> {
     let group = shown_group(&decision.desired, &decision.names[1]);
     let restarted = disrupts(root, host, plan)?;
@@ -84,7 +84,7 @@ pub async fn begin(
     let Some(restarted) = disrupts(&options.root, host, plan)? else { return Ok(None) };
     let slot = match pacing.max_unavailable {
         0 => {
-            log::warn!("{restarted} is restarted without a slot, as --max-unavailable 0 asks for");
+            log::warn!("{restarted} is restarted without a slot, because of --max-unavailable 0");
             None
         }
         _ => slot::take(&pacing, host, &decision.kops_controller, &restarted).await?,
@@ -153,7 +153,8 @@ impl Paced {
     }
 }
 
-/// Ends the unit that uncordons the node of a killed run, because a reboot is about to end this run.
+/// Stops the unit that would uncordon the node after the end of this run. The node must stay cordoned during its
+/// reboot.
 pub fn stay_cordoned(host: &Host) {
     drain::stay_cordoned(host);
 }

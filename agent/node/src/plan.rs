@@ -9,12 +9,12 @@ use kops_agent_process::service_manager;
 use super::decide::Decision;
 use super::materials::Materials;
 
-/// Steps 6 and 7 of node mode: the changes that this machine needs.
+/// The changes that this machine needs.
 pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
     plan_with(host, decision, &decision.materials)
 }
 
-/// The plan, with free text shown.
+/// Like [`plan`], but with free text shown.
 pub fn plan_with_free_text(host: &Host, decision: &Decision) -> Result<Plan> {
     compared(host, &decision.desired.clone().without_free_text(), decision, &decision.materials, true)
 }

@@ -34,7 +34,7 @@ const UNCORDONED_WITHIN: Duration = Duration::from_secs(1800);
 /// error. In a later boot, it returns once the node is uncordoned. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
 pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders) -> Result<()> {
     let host = machine::open(root)?;
-    let boot_id = host.boot_id().context("asking the kernel which boot this is")?;
+    let boot_id = host.boot_id().context("reading the boot ID of the kernel")?;
     if boot_id != order.boot_id {
         return settle(conf, root, &host, order).await;
     }
@@ -60,7 +60,7 @@ async fn reboot(
 ) -> Result<Infallible> {
     let pacing = paces(order, root);
     if pacing.drain != DrainMode::Never {
-        // The node may have waited half an hour for its slot, so the order may no longer count.
+        // The node may have waited half an hour for its slot, so the order may no longer be valid.
         confirm(orders, order, Kind::NoReboot).await?;
         paced.drain(&pacing, root, host).await?;
     }
@@ -92,7 +92,7 @@ async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<
     // The node stays cordoned if an operator has cordoned it.
     pacing::uncordon_once_alone(root, UNCORDONED_WITHIN).await.context("uncordoning this node")?;
     if has_slot(root) {
-        // With the lock, no other run takes the slot before it is released.
+        // With the lock, no other run takes the slot before this run releases it.
         let _lock = machine::lock(true, host).await?;
         release(conf, root, host, order).await;
     }
@@ -122,7 +122,7 @@ fn paces(order: &Order, root: &Path) -> Pacing {
         // With `max_unavailable: 0`, the reboot would take no slot. An order must not ask for a reboot without a slot.
         max_unavailable: order.max_unavailable.clamp(1, MOST_SLOTS),
         slot_timeout: SLOT_TIMEOUT,
-        // A reboot ends all pods, so the rule `auto` drains.
+        // A reboot ends all pods, so the mode `auto` means `always`.
         drain: if order.drain == DrainMode::Never { DrainMode::Never } else { DrainMode::Always },
         drain_timeout: DRAIN_TIMEOUT,
         is_asked_for: true,

@@ -16,7 +16,7 @@ use kops_agent_source::NodeSpec;
 
 static REDACTOR: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
 
-/// Learns the secrets and the free text of a node.
+/// Registers the secrets and the free text of a node, so that output hides them.
 pub fn learn(spec: &NodeSpec) {
     // The configuration, the facts and the boot config are types of the agent, and always have a JSON form.
     let config = serde_json::to_value(&spec.inputs.config).unwrap_or_default();

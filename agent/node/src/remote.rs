@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum length of a response that an error quotes.
 const LONGEST_ANSWER: usize = 300;
 
-/// The cloud of this machine, and services elsewhere.
+/// Access to the cloud of this machine, and to services on other machines.
 pub struct World;
 
 #[async_trait::async_trait]
@@ -83,7 +83,7 @@ async fn register(client: &Client, registration: &DiscoveryRegistration) -> Resu
     Err(Failure::new(Kind::ApiServerRefused, format!("it answers {status} {said}").trim_end()))
 }
 
-/// The URL of a registration's object.
+/// The URL of the object that registers this machine.
 fn url_of(registration: &DiscoveryRegistration) -> Option<String> {
     let object: Value = serde_json::from_str(&registration.object).ok()?;
     let metadata = &object["metadata"];

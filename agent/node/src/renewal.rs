@@ -50,7 +50,8 @@ pub async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     let paced = match Box::pin(pacing::begin(&undrained, host, decision, &plan)).await {
         Ok(paced) => paced,
         Err(error) => match kind_of(&error) {
-            // An expired certificate is worse than several kubelets that restart together.
+            // An expired certificate is worse than several kubelets that restart together, so the renewal continues
+            // without a slot.
             Kind::SlotsUnknown => {
                 log::warn!("certificates are renewed without a slot: {}", error_text(&error));
                 None

@@ -17,7 +17,6 @@ use kops_agent_process::stop;
 use super::machine::note_failure;
 use super::pacing;
 
-/// Prints the results of a run.
 pub trait Printer {
     fn report(&self, report: &Report) -> Result<()>;
 
@@ -27,15 +26,15 @@ pub trait Printer {
 }
 
 /// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). The first pauses are shorter,
-/// because a new cloud role becomes known everywhere in less time. The later pauses are longer, because a store may
-/// fail for hours. Jitter makes a pause up to twice as long, so the longest pause is five minutes.
+/// because a new cloud role usually takes effect sooner. The later pauses are longer, because a store may fail for
+/// hours. Jitter makes a pause up to twice as long, so the longest pause is five minutes.
 pub const PAUSES: Pauses = Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) };
 
 /// Runs `run` until it ends or the process is asked to stop. After a stop, `status` shows that the run was stopped.
 async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {
     let stopped = stop::signal_received()?;
     tokio::select! {
-        // A stop signal comes first, even if the run could continue at the same time.
+        // Handles a stop signal first, even if the run could also continue.
         biased;
         signal = stopped => {
             let error = stop::stopped_by(signal);

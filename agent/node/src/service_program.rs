@@ -20,12 +20,12 @@ use kops_agent_process::version::VERSION;
 
 use super::own_services::{ADDONS, CONTROLLER, FOLLOW, OwnService};
 
-/// The services, in the order in which their units decide the program. An order of a rollout replaces the program that follows rollouts,
-/// so that program comes first.
+/// The services. The first unit with a usable program decides the program of all services. `FOLLOW` comes first, because a rollout replaces
+/// its program.
 const SERVICES: [OwnService; 3] = [FOLLOW, CONTROLLER, ADDONS];
 /// The directories of unit files below the root, in systemd's order (systemd.unit(5)).
 const FOLDERS: [&str; 3] = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
-/// The beginning of the output of `--version`. nodeup prints another name.
+/// The beginning of kops-agent's output of `--version`. nodeup's output begins with a different name.
 const NAME: &str = "kops-agent ";
 /// How long another program may take to print its version or its help.
 const PRINTED_WITHIN: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ const PRINTED_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug, PartialEq, Eq)]
 pub struct ServiceProgram {
     pub path: PathBuf,
-    /// The units that name `path`, if `path` is another version than this program.
+    /// The units that start `path`, if `path` is a different version than this program.
     kept: Vec<UnitFile>,
 }
 
@@ -44,7 +44,7 @@ struct UnitFile {
 }
 
 impl UnitFile {
-    /// The program that the unit starts. `None` if the unit starts nothing, as a mask.
+    /// The program that the unit starts. `None` if the unit starts no program, for example because it is masked.
     fn program(&self) -> Option<&Path> {
         let command = self.text.lines().find_map(|line| line.strip_prefix("ExecStart="))?;
         command.split(' ').next().map(Path::new).filter(|program| program.is_absolute())
@@ -62,7 +62,7 @@ impl ServiceProgram {
         Ok(self.path == program::path()?)
     }
 
-    /// Leaves the units of another version as that version wrote them. Its texts may differ from the texts of this version.
+    /// Keeps the units of a different version as that version wrote them, because this version may write them differently.
     pub fn keep_units(self, desired: &mut DesiredState) {
         let ServiceProgram { path, kept } = self;
         for UnitFile { name, text } in kept {
@@ -75,7 +75,8 @@ impl ServiceProgram {
     }
 }
 
-/// The rule. `this` is the path of this program. `version_of` returns the version of a program that can run the services.
+/// Decides the program of the services: the first usable program that a unit names, or else this program. `this` is the path of this
+/// program. `version_of` returns the version of a program that can run the services.
 fn decided(
     this: &Path,
     units: Vec<UnitFile>,
@@ -133,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes the program at `$1`. Another process writes it: while this process has it open for writing, it cannot start.
+    /// Writes the program to `$1` in a separate process. A program cannot start while this process has its file open for writing.
     const WRITE: &str = "printf '%s' \"$0\" >\"$1\" && chmod \"$2\" \"$1\"";
     const BOOT_SCRIPTS: &str = "/opt/kops/bin/nodeup";
     const PACKAGED: &str = "/usr/bin/kops-agent";
@@ -143,7 +144,7 @@ mod tests {
         UnitFile { name: service.unit, text }
     }
 
-    /// The rule for a program at `this`. `others` is the version of every other program.
+    /// Calls [`decided`] for a program at `this`. `others` is the version of every other program.
     fn rule(this: &str, units: &[UnitFile], others: Option<&str>) -> ServiceProgram {
         decided(Path::new(this), units.to_vec(), |_| others.map(str::to_owned))
     }

@@ -15,7 +15,7 @@ use kops_agent_store::Store;
 use super::options::NodeOptions;
 use super::{facts, kops_version, machine, redaction, remembered};
 
-/// Reads everything that decides a node, then the cloud facts that this node needs.
+/// Reads all inputs of the node's configuration, then the cloud facts that this node needs.
 pub async fn read(
     store: &Store,
     options: &NodeOptions,
@@ -41,7 +41,7 @@ pub async fn read(
     Ok(spec)
 }
 
-/// The boot config that this machine has taken instead of the boot config in its user-data: from an unfinished
+/// The boot config that this machine follows instead of the boot config in its user-data. It comes from an unfinished
 /// change, or else from the last applied state.
 pub fn followed(root: &Path, facts: &Facts) -> Result<Option<Followed>> {
     if !machine::has_record(root) {
@@ -52,7 +52,8 @@ pub fn followed(root: &Path, facts: &Facts) -> Result<Option<Followed>> {
         Some(Unfinished { state: Some(state) }) => Some(state),
         _ => host.applied()?,
     };
-    // An image may be made of a node's disk, so a state that was applied to another machine is ignored.
+    // A state that was applied to a different machine is ignored: the image of this machine may come from that
+    // machine's disk.
     let state = state.filter(|state| state.machine == facts.machine());
     Ok(state.and_then(|state| state.followed))
 }
@@ -86,7 +87,7 @@ pub async fn read_of(
     Ok(spec)
 }
 
-/// Like [`read`], for display only: it asks no publisher for hashes.
+/// Like [`read`], but for display only: publishers are not asked for hashes.
 pub async fn read_to_show(store: &Store, options: &NodeOptions) -> Result<NodeSpec> {
     read(store, options, HashSource::known(), &Before::default()).await
 }

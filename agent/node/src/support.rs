@@ -142,7 +142,7 @@ async fn diagnosis(look: &NodeOptions) -> Part {
     Part::json("doctor.json", seen.map(|seen| json!({ "findings": doctor::findings(&seen) })))
 }
 
-/// The kernel's name of this host, reduced to characters for a file name.
+/// The host name from the kernel, reduced to characters that a file name may have.
 fn hostname(root: &Path) -> String {
     let read = Reader::open(root).and_then(|reader| reader.text("/proc/sys/kernel/hostname", LONGEST_NAME));
     let name = read.ok().flatten().unwrap_or_default();

@@ -31,29 +31,29 @@ use super::{condition, machine};
 use crate::redaction::error_text;
 use trial::{Changes, Trial, Unwritten, first};
 
-/// The services that run the program all the time, and that an order restarts. The service that follows rollouts ends by itself.
+/// The services that run the program all the time, and that an order restarts. The service that follows rollouts exits by itself.
 const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
-/// How long a server may give an old program file. A server of kops-agent reads the program file again after 5 s.
+/// How long a server may serve an old program file. A server of kops-agent reads the program file again after 5 s.
 const SERVED_FOR: Duration = Duration::from_secs(6);
 /// How long the download may take in all.
 const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1200);
 /// How long the report is retried while the API server does not answer.
 const TOLD_WITHIN: Duration = Duration::from_secs(600);
 
-/// How an order ended well.
+/// How an order succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upgraded {
     /// This process runs the wanted version, and has reported this version to the cluster.
     Reported,
-    /// The wanted version is in place. This process must end, so that its successor reports.
+    /// The wanted version is in place. This process must exit, so that the next process reports.
     InPlace,
 }
 
 /// Carries an order out. `began` is the start of this process. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
 ///
-/// After a failure, the present program stays in place or comes back. If the ordered program is in place all the same, the error says so,
-/// and begins with the commands that restore the previous program. This also holds if the check or the report of the ordered program fails.
-/// If the package manager has installed a third program and cannot remove this program, the error begins with this problem.
+/// After a failure, the present program stays in place or is restored. If the ordered program is in place, for example because its check or
+/// its report failed, the error begins with the commands that restore the previous program. If the package manager has installed a third
+/// program and cannot remove it, the error begins with this problem.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -78,8 +78,8 @@ pub async fn carry_out(
     }
 }
 
-/// Reports to the cluster if this process runs a program whose last check has not succeeded. The outcome of the next order replaces the
-/// outcome of the failed order, but does not replace this report. A failure of the report is only logged.
+/// Reports to the cluster if the last check of this process's program has not succeeded. A later order replaces the outcome of the failed
+/// order, but not this report. A failure of the report is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {
@@ -95,7 +95,7 @@ pub async fn tell_if_unchecked(root: &Path) {
     }
 }
 
-/// The place of the program of this service on this machine.
+/// Where this machine has the program of this service.
 struct Place<'a> {
     conf: &'a Path,
     root: &'a Path,
@@ -134,7 +134,7 @@ impl Place<'_> {
         confirm(orders, order, Kind::ProgramNotReplaced).await?;
         let new = match sha256_of(path)? == wanted.sha256 {
             true => None,
-            // During the download, which may take long, other runs continue.
+            // The download runs without the lock, because it may take long.
             false => {
                 let new = change.fetch().await?;
                 change.start(&new).await?;
@@ -170,13 +170,14 @@ impl Place<'_> {
         })
     }
 
-    /// A failure with the ordered program in place. The commands for the way back come first, because the text may be cut.
+    /// The failure of an order whose program is in place. The commands that restore the previous program come first, because the text may
+    /// be cut.
     fn failed_in_place(&self, error: &anyhow::Error) -> Failure {
         not_replaced(format!("the new program is in place ({}); {}", self.way_back(), error_text(error)))
     }
 
     /// The commands with which an operator restores the previous version on this node. The new version may have written units that the
-    /// previous version cannot start, so the previous version writes its own units before its services start.
+    /// previous version cannot start. So the previous version writes its own units before its services start.
     fn way_back(&self) -> String {
         let Place { conf, host, path, is_packaged, .. } = self;
         let previous = format!("{path}.previous");
@@ -219,7 +220,7 @@ async fn program_file(conf: &Path, root: &Path, host: &Host, boot: &BootConfig) 
     Ok(ProgramFile::parse(&text, &url)?)
 }
 
-/// The program for this machine.
+/// The download of the order's program for this machine's architecture.
 fn wanted<'a>(file: &'a ProgramFile, order: &Order) -> Result<&'a Download> {
     if file.hash != order.hash {
         return Err(not_replaced(format!(
@@ -234,7 +235,6 @@ fn wanted<'a>(file: &'a ProgramFile, order: &Order) -> Result<&'a Download> {
         .ok_or_else(|| not_replaced(format!("{PROGRAM_FILE} has no program for {architecture}")).into())
 }
 
-/// A change of the program.
 struct Change<'a> {
     place: &'a Place<'a>,
     file: &'a ProgramFile,
@@ -274,7 +274,8 @@ impl Change<'_> {
         Ok(trial.follows().await?)
     }
 
-    /// Compares this node with the program, and puts it in place. If a service fails with it, the previous one comes back.
+    /// Compares this node with the plan of the new program, and puts this program in place. If a service fails with the new program, the
+    /// previous program is restored.
     async fn make(&self, new: NewProgram) -> Result<()> {
         let Change { place: Place { host, path, is_packaged, .. }, file, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
@@ -302,7 +303,7 @@ impl Change<'_> {
         }
         service_manager::doing("restarting the services of kops-agent");
         if let Err(error) = host.restart_on_program(path, &services).await {
-            // The outcome comes before the error: the error may be long, and the report of a node is cut.
+            // The outcome of the rollback comes first, because the error may be long and the report of a node is cut.
             let outcome = self.take_back(&services).await;
             return Err(not_replaced(format!("{outcome}; {error}")).into());
         }
@@ -324,15 +325,15 @@ impl Change<'_> {
         }
     }
 
-    /// Restarts services that run another program, and then checks the node with the program that is in place. This process runs that
-    /// program. Before the check, the program writes its own resources, so that no later verification finds a difference.
+    /// Restarts services that run a different program. Then checks the node with the program in place, which this process runs. Before the
+    /// check, the program writes the agent's own resources, so that no later verification finds a difference.
     async fn settle(&self) -> Result<()> {
         let host = self.place.host;
         let lock = machine::lock(true, host).await?;
         host.note_check(self.ordered())?;
         self.restart_services().await?;
         let own = self.own_changes().await?;
-        // The process that writes these resources takes the lock.
+        // The process that writes the agent's own resources takes the lock.
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");

@@ -16,7 +16,7 @@ use super::own_services::yes_or_no;
 use super::{apply, machine};
 use crate::redaction::error_text;
 
-/// The environment variable for the timers. With `false`, a machine whose boot script brought this program gets no
+/// The environment variable for the timers. With `false`, a machine whose boot script installed this program gets no
 /// timers, no name in `PATH` and no completions.
 pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
@@ -31,8 +31,8 @@ pub fn of_machine(root: &Path, conf: &Path, environment: &Environment) -> Result
     Ok(program::path().ok().and_then(|program| beside(&program, conf)))
 }
 
-/// Places and starts the timers on a machine where no run has begun to make the node, before the run can fail. So the
-/// node's metrics include a failed first run. If the timers cannot be placed, the run continues.
+/// Installs and starts the timers before the first run on a machine, so that the node's metrics include a failed first
+/// run. If the timers cannot be installed, the run continues.
 pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bool, progress: &dyn Progress) {
     if !root.is_dir() || machine::has_record(root) {
         return;
@@ -61,8 +61,8 @@ async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool, progress: &dy
     Ok(())
 }
 
-/// The timers and the name in `PATH`, if a boot script placed this program. The boot script writes the program into a
-/// folder `bin` and the boot config into the folder `conf` beside it (pkg/model/resources/nodeup.go of kOps,
+/// The timers and the name in `PATH`, if a boot script installed this program. The boot script writes the program into
+/// a folder `bin` and the boot config into the folder `conf` beside it (pkg/model/resources/nodeup.go of kOps,
 /// `packaging/cloud-init/kops-agent.sh`). `None` for a program elsewhere.
 fn beside(program: &Path, conf: &Path) -> Option<Upkeep> {
     let (bin, conf_folder) = (program.parent()?, conf.parent()?);

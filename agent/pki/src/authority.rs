@@ -18,8 +18,8 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Checks the key pair of an authority: the item `id` of a keyset. Fails if the two do not match, or the
-    /// certificate is not a CA or is not valid at `now`.
+    /// Checks the item `id` of a keyset, which is the key pair of an authority. Fails if the key does not belong to the
+    /// certificate, or if the certificate is not a CA or is not valid at `now`.
     pub fn load(
         keyset: &str,
         id: &str,

@@ -33,7 +33,7 @@ pub fn self_signed(name: &str, now: OffsetDateTime) -> Result<PemPair, Certifica
     })
 }
 
-/// A self-signed certificate authority, as kOps makes one for an add-on. `name` is both its common name and its DNS name.
+/// A self-signed certificate authority, as kOps makes one for an add-on. `name` is both the common name and the DNS name of the authority.
 pub fn self_signed_authority(name: &str, now: OffsetDateTime) -> Result<PemPair, CertificateError> {
     signed_by_its_own_key(name, now, AUTHORITY, |params| {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

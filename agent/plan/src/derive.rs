@@ -46,7 +46,6 @@ use kops_agent_cluster::identity::aws::noted_labels;
 use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{CloudProvider, Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
-/// All inputs of a group's configuration.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// The completed cluster: `cluster-completed.spec`.
@@ -73,8 +72,8 @@ pub struct Inputs<'a> {
     /// decides the addon's images.
     pub addon_manifests: &'a BTreeMap<String, String>,
     pub asset_hashes: &'a dyn AssetHashes,
-    /// The machine type of the running machine. It is used if the group has no machine type, because kOps then chose
-    /// the cloud's default type.
+    /// The machine type of the running machine. It is used only if the group names no machine type, because kOps then
+    /// chose the cloud's default type.
     pub machine_type: Option<&'a str>,
     /// Whether EC2 reports a GPU for the machine type in the *group*. If EC2 was not asked (`None`), the type's family decides.
     pub machine_type_has_gpu: Option<bool>,

@@ -55,7 +55,7 @@ pub struct Observations {
     pub machine: Machine,
 }
 
-/// The findings for these observations. They are in the order in which a machine needs the observed things.
+/// The findings for these observations, in the order in which a machine needs the observed servers and resources.
 pub fn findings(observed: &Observations) -> Vec<Finding> {
     let is_control_plane = observed.is_control_plane;
     let mut findings = Vec::new();
@@ -74,8 +74,8 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     findings
 }
 
-/// The finding about the kOps release whose rules apply to the node. It is at most a warning: for a release that is too old, the node has
-/// no configuration, and another finding reports that.
+/// The finding about the kOps release whose rules apply to the node. It is at most a warning. If the release is too old, the node has no
+/// configuration, which is a separate finding.
 fn of_kops(written_by: &WrittenBy) -> Finding {
     let to_do = match (written_by.warning(), &written_by.version) {
         (None, _) => return Finding::ok("kops", written_by.to_string()),

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::resource::{Content, DesiredState, File, Resource, ResourceId, Unit};
 use crate::shown;
 
-/// A document from which the node's desired state is decided.
+/// A document from which the node's desired state is derived.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// URL or name of the document, for display.
@@ -254,8 +254,8 @@ fn leaves(value: &Value) -> Vec<Path> {
     found
 }
 
-/// Returns copies of the document. In each copy, this field has another value. `decide` may reject some changes, because a value may have
-/// to be a version, an address or one of a few words.
+/// Copies of the document, each with a different value in the field at `path`. `decide` may reject some of these values, because a value
+/// may have to be a version, an address or one of a few words.
 fn changes(document: &Value, path: &Path) -> Vec<Value> {
     let Some(old) = at(document, path) else { return Vec::new() };
     let others: Vec<Value> = match old {

@@ -41,7 +41,7 @@ pub enum Follow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Followed {
-    /// The boot config in the user-data. If a machine has other user-data, it does not use `boot`.
+    /// The boot config in the user-data. A machine with different user-data does not use `boot`.
     pub user_data: BootConfig,
     /// The boot config that replaces the boot config in the user-data.
     pub boot: BootConfig,
@@ -85,7 +85,7 @@ pub enum NotFollowed {
     Distrusted { hash: String },
     #[error(
         "cannot follow: this node has run the group's current configuration {hash} before and left it for a \
-         newer one. To go back to this configuration, give --follow={hash}"
+         newer configuration. To go back to this configuration, give --follow={hash}"
     )]
     Older { hash: String },
 }
@@ -117,7 +117,7 @@ impl Followed {
         }
     }
 
-    /// The hash that the user-data pins. `None` if the node follows the configuration with this hash.
+    /// The hash that the user-data pins, if the node follows a configuration with a different hash.
     pub fn pinned_by_user_data(&self) -> Option<&str> {
         let pinned = self.user_data.nodeup_config_hash.as_str();
         (pinned != self.boot.nodeup_config_hash).then_some(pinned)

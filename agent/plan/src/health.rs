@@ -53,8 +53,8 @@ pub struct Component {
 /// A function that returns the text of the file at a path. The texts are either the desired texts or the texts on the machine.
 pub type Texts<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Whether a run waits for components to become healthy. A node that runs no pods, such as one that warms up for a warm pool, gives no
-/// signs of health. So the run does not wait on such a node.
+/// Whether a run waits for components to become healthy. The run does not wait on a machine that does not run kubelet, such as a machine
+/// that warms up for a warm pool.
 pub fn is_awaited(desired: &DesiredState) -> bool {
     let kubelet = desired.get(&ResourceId::new(Kind::Unit, KUBELET));
     matches!(kubelet, Some(Resource::Unit(unit)) if unit.running)
@@ -124,7 +124,7 @@ fn kubelet_config(texts: Texts<'_>) -> KubeletConfig {
     yaml::from_str(&text).unwrap_or_default()
 }
 
-/// The socket of the container runtime from kubelet's configuration. Without such a setting, containerd's default socket.
+/// The socket of the container runtime: from kubelet's configuration, or else containerd's default socket.
 fn runtime_socket(texts: Texts<'_>) -> String {
     let endpoint = kubelet_config(texts).container_runtime_endpoint;
     endpoint.strip_prefix("unix://").unwrap_or(RUNTIME_SOCKET).to_owned()

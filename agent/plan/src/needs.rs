@@ -25,7 +25,7 @@ pub struct Need {
     pub sha256: Option<String>,
     /// Whether this file is the signing key of a package source. Nodes do not check its hash.
     pub is_signing_key: bool,
-    /// Other URLs of the same file.
+    /// Mirror URLs of the file.
     pub mirrors: Vec<String>,
     /// The distribution that installs a package, such as `ubuntu-24.04`.
     pub distribution: Option<String>,
@@ -114,7 +114,8 @@ pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>
             needs.insert(Need::image(image));
         }
     }
-    // Machines pull these images while they warm up. The hypothetical machines of a group do not warm up.
+    // Only warming machines pull these images, and the hypothetical machines of a group do not warm up. So the images
+    // are added here.
     needs.extend(node.config.warm_pool_images.iter().map(Need::image));
     Ok(needs)
 }
@@ -135,7 +136,8 @@ fn images_of_file(file: &File) -> Result<BTreeSet<String>, Failure> {
             collect_images(&document, &mut images);
         }
     } else {
-        // A user may replace the configuration, and a file that containerd does not understand names no image.
+        // A user may replace the configuration by a text that is not TOML. containerd then reads no image from the
+        // text.
         images.extend(sandbox_image(&text.parse().unwrap_or_default()));
     }
     Ok(images)

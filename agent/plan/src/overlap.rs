@@ -16,8 +16,8 @@ use crate::resource::Kind;
 pub enum Installing {
     /// The plan installs no packages.
     Nothing,
-    /// While the run downloads images. The run starts to fetch the packages immediately. It installs them once all files are verified and
-    /// the programs can start.
+    /// The run fetches the packages while it downloads images. It installs the packages once all files are verified and the programs can
+    /// start.
     BesideImages,
     /// In the packages stage, after all downloads are complete and verified.
     InTheirStage,

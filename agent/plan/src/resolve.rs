@@ -79,7 +79,6 @@ use kops_agent_spec::{
     KubeProxyConfig, NodeupConfig,
 };
 
-/// All inputs of a node's configuration.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     /// The boot config from the machine's user-data.
@@ -149,8 +148,8 @@ pub struct NodeConfig {
     pub reserved_ports: String,
     /// Whether the machine updates its packages automatically.
     pub updates_itself: bool,
-    /// The machine's primary network interface. `None` if it need not be distinguished from the interfaces of
-    /// pods.
+    /// The machine's primary network interface. `None` if this interface need not be distinguished from the interfaces
+    /// of pods.
     pub primary_interface: Option<String>,
     /// The API server. `None` if this machine runs no API server.
     pub api_server: Option<KubeApiServer>,

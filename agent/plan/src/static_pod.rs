@@ -22,8 +22,8 @@ pub struct StaticPod {
     pub termination_grace_period_seconds: u64,
 }
 
-/// The host paths that the pod of a manifest mounts. Empty if the text is not a pod manifest. `/` is left out: if a pod mounts the whole
-/// host, its mounts do not show which files it reads.
+/// The host paths that the pod of a manifest mounts. Empty if the text is not a pod manifest. Mounts of the whole host (`/`) are left out,
+/// because they do not show which files the pod reads.
 pub fn mounted_paths(manifest: &str) -> Vec<String> {
     read(manifest).map_or(vec![], |manifest| manifest.host_paths)
 }

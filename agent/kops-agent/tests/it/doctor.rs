@@ -98,7 +98,7 @@ fn on_a_machine_that_is_as_it_should_be_nothing_stops_it_and_nothing_is_changed(
         ("store", "instancegroup/control-plane-eu-west-1a can be read"),
         ("configuration", "is valid"),
         ("downloads", "downloads are available"),
-        ("time", "agrees with that of 127.0.0.1:"),
+        ("time", "agrees with the clock of 127.0.0.1:"),
         ("cgroups", "cgroups v2"),
         ("modules", "br_netfilter"),
         ("ports", "no other program uses any"),
@@ -290,7 +290,7 @@ fn a_clock_that_is_wrong() {
     machine.cluster.edit("cluster-completed.spec", &machine.downloads().url(), &mirror.url()).unwrap();
     // The clock of the store's server equals this machine's clock.
     let found = diagnosis(&machine);
-    found.has("time", "ok", "agrees with that of 127.0.0.1:");
+    found.has("time", "ok", "agrees with the clock of 127.0.0.1:");
     found.has("time", "warning", "the clock of 127.0.0.1:");
 
     let folder = machine.cluster.store.cluster_folder();

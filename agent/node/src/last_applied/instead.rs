@@ -10,7 +10,7 @@ use crate::failure::kind_of;
 use crate::pacing::is_not_paced;
 use kops_agent_source::SpecDiffers;
 
-/// Why a run applies the last applied state again, instead of the wanted state.
+/// Why a run applies the last applied state instead of the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instead {
     /// New machines get the configuration with this hash. This machine keeps its configuration until it is replaced.
@@ -19,7 +19,7 @@ pub enum Instead {
     Registered,
     /// The wanted state was tried and rolled back.
     Refused,
-    /// The wanted state is unknown or cannot be applied, which is a failure.
+    /// A failure: the wanted state is unknown or cannot be applied.
     Failed,
 }
 
@@ -47,8 +47,8 @@ impl Instead {
     }
 }
 
-/// Whether a run applies the last applied state because of this error. False if a change has begun and failed, because
-/// the next run continues that change.
+/// Whether a run applies the last applied state because of `error`. Returns `false` if a change has begun and failed,
+/// because the next run continues that change.
 pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
     // The run got no slot, and applying the last applied state would need a slot, too.
     if is_not_paced(error) {
@@ -69,7 +69,7 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
     })
 }
 
-/// Explains in a message that a node is superseded. `by` is the hash of the newer configuration.
+/// The message about a superseded node. `by` is the hash of the newer configuration.
 pub fn superseded(by: &str) -> String {
     format!(
         "the cluster now has another configuration ({by}), for the machine that replaces this machine. This \

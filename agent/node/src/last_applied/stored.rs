@@ -19,7 +19,8 @@ use crate::materials::{self, Materials, Read};
 use crate::options::NodeOptions;
 use crate::redaction::error_text;
 
-/// Reads the keys and secrets of an applied state: from `at_hand`, from the store, and keys from files of this machine.
+/// Reads the keys and secrets of an applied state from `at_hand` and from the store. A missing key may also come from a
+/// file of this machine.
 pub(super) async fn read(
     options: &NodeOptions,
     host: &Host,
@@ -68,8 +69,8 @@ pub(super) async fn read(
             && !take_from_machine(host, applied, &mut read, keyset, id)?
         {
             read.unusable.insert((keyset.to_owned(), id.to_owned()));
-            // The reason is recorded for the whole keyset. The keyset's other items are available, so they need no
-            // reason.
+            // The reason is recorded for the keyset as a whole. The keyset's other items are available and do not use
+            // this reason.
             read.unknown.keysets.insert(keyset.to_owned(), why);
         }
     }
@@ -88,7 +89,7 @@ fn why_unusable(host: &Host, applied: &Applied, stored: &Keyset, keyset: &str, i
     let Some(pair) = materials::pair_of(item) else {
         return Some(format!("{name} has no private key in the state store, or no certificate"));
     };
-    // Only a key that signs certificates needs a check. A run only writes all other keys to files.
+    // Only a key that signs certificates needs a check, because a run merely writes all other keys to files.
     let signs = |(of, its): (&str, &str)| (of, its) == (keyset, id);
     match applied.signers().into_iter().any(signs) {
         true => host.why_cannot_sign(keyset, id, pair),
@@ -118,7 +119,8 @@ const ONCE: Retries = Retries {
 
 const GONE: &str = "it is no longer in the state store";
 
-/// The store's answer, or why the answer is unknown. After the first failed request, the store is not asked again.
+/// The store's answer, or why the answer is unknown. After the first failed request, no more requests are sent to the
+/// store.
 async fn ask<T>(
     silent: &mut Option<String>,
     asking: impl Future<Output = Result<Found<T>>>,

@@ -4,17 +4,17 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The maximum size of a manifest in bytes. People write manifests, so a larger file is not parsed.
+/// The maximum size of a manifest in bytes. A larger file was not written by a person, so it is not parsed.
 pub(super) const LARGEST: usize = 4 << 20;
-/// How many bytes of a larger file are searched at once.
+/// The size of the parts in which a larger file is searched, in bytes.
 const PART: usize = 64 << 10;
-/// Texts in the `apiVersion` of each manifest of kOps. `kops.k8s.io/` alone is also in labels that manifests of other programs name.
+/// Each kOps manifest has one of these texts in its `apiVersion`. `kops.k8s.io/` alone would also match labels in manifests of other
+/// programs.
 const APIS: [&str; 2] = ["kops.k8s.io/v1alpha", "kops/v1alpha"];
 
-/// The content of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bytes {
-    /// The whole content, or the first [`LARGEST`] bytes and one more.
+    /// The whole content, or only the first [`LARGEST`] + 1 bytes of a larger file.
     pub(super) beginning: Vec<u8>,
     /// Whether the content names kOps' API.
     pub(super) names_kops: bool,
@@ -23,8 +23,8 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// Reads at most `most` bytes of a file, and one more. Reading stops after the beginning. If `is_searched` is true, reading continues
-    /// until a part names kOps' API.
+    /// Reads at most `most` + 1 bytes of a file. If `is_searched` is false, reading stops after the `beginning`. If `is_searched` is true,
+    /// reading continues until a part names kOps' API.
     pub(super) fn of(path: &Path, most: usize, is_searched: bool) -> io::Result<Bytes> {
         Bytes::from_reader(File::open(path)?, most, is_searched)
     }
@@ -48,13 +48,13 @@ impl Bytes {
         Ok(bytes)
     }
 
-    /// Whether the file is larger than any manifest.
+    /// Whether the file is too large for a manifest.
     pub(super) fn is_too_large(&self) -> bool {
         self.beginning.len() > LARGEST
     }
 }
 
-/// The last bytes of a part, shorter than a name of kOps' API.
+/// The last bytes of a part, in which the name of kOps' API may begin.
 fn end(part: &[u8]) -> &[u8] {
     let longest = APIS.iter().map(|api| api.len()).max().unwrap_or_default();
     &part[part.len().saturating_sub(longest - 1)..]
@@ -79,7 +79,7 @@ mod tests {
         let mut text = "#".repeat(far);
         assert!(!read(&text, far).names_kops);
         for api in APIS {
-            // The name is in the first bytes or at the end of the file, or lies across the end of the first bytes or of a part.
+            // Places at the beginning and the end of the file, and across the ends of the first bytes and of a part.
             let across =
                 [LARGEST + 1, LARGEST + 1 + PART].map(|end| [1, api.len() - 1].map(|bytes| end - bytes));
             for place in across.into_iter().flatten().chain([0, far - api.len()]) {

@@ -21,31 +21,32 @@ use super::paths::{self, unreadable};
 use super::told::{Severity, Told};
 use crate::findings::Finding;
 
-/// The most bytes that are read of all files together.
+/// Maximum number of bytes that are read from all files together.
 const MOST_BYTES: usize = 1 << 30;
-/// The most text of all files together, in bytes. Files that are too large do not count, because they are not parsed.
+/// Maximum size of the parsed text of all files together, in bytes. A file that is too large to be parsed does not
+/// count.
 const MOST_TEXT: usize = 64 << 20;
-/// The most documents of a file.
+/// Maximum number of documents in a file.
 const MOST_DOCUMENTS: usize = 1_000;
-/// The most keys and values of all documents together, after the expansion of aliases.
+/// Maximum number of keys and values in all documents together, after the expansion of aliases.
 const MOST_VALUES: usize = 6_000_000;
-/// The most manifests of kOps.
+/// Maximum number of kOps manifests in all files together.
 const MOST_MANIFESTS: usize = 5_000;
-/// The most keys and values of a manifest of kOps. A large cluster has some thousand.
+/// Maximum number of keys and values in a kOps manifest. A large cluster has a few thousand.
 const MOST_VALUES_OF_MANIFEST: usize = 10_000;
 const TEMPLATE: &str =
     "is a template; render it, for example with `kops toolbox template`, and check the result";
 const UNSPLIT: &str = "kOps does not read this document, because kOps splits a file only at lines that are exactly `---`; correct the line before it";
 const TWICE: &str = "occurs twice in its mapping, and kOps uses the last value; remove one of them";
 
-/// A document of a file, if it is a manifest of kOps.
+/// A document that is a kOps manifest.
 pub(super) struct Source {
     pub(super) file: Rc<str>,
     /// The line at which the content of the document begins.
     pub(super) line: usize,
     pub(super) value: Value,
     pub(super) class: Class,
-    /// Whether the document has more keys and values than any manifest.
+    /// Whether the document has too many keys and values for a manifest of kOps.
     pub(super) is_too_large: bool,
     text: String,
     lines_before: usize,
@@ -54,7 +55,6 @@ pub(super) struct Source {
     is_unsplit: bool,
 }
 
-/// The manifests that the files contain.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) sources: Vec<Source>,
@@ -90,7 +90,7 @@ impl Source {
         Finding { file: self.file.to_string(), line: Some(line), field: field.to_owned(), problem }
     }
 
-    /// Warns of the parts of the text that kOps reads in another way than a user would.
+    /// Warns about text that kOps reads differently than a user expects.
     pub(super) fn warn_of_text(&self, told: &mut Told) {
         let Duplicates { paths, others } = &self.duplicates;
         paths.iter().for_each(|field| told.warning(self, field, TWICE));
@@ -190,8 +190,7 @@ impl Contents {
                 class => manifests.push(Source::new(&file, document, read, class, index > 0)),
             }
         }
-        // If a file is a template with control lines, its documents depend on each other. So an unreadable document leaves
-        // out the whole file.
+        // In a template with control lines, the documents depend on each other. So one unreadable document excludes the whole file.
         if !wrong.is_empty() && has_control_line(text) {
             for Wrong { finding, .. } in wrong.into_iter().filter(|document| document.is_too_costly) {
                 self.add_unreadable(finding, true, told);
@@ -209,7 +208,6 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds a file, or a document, that cannot be read.
     fn add_unreadable(&mut self, finding: Finding, is_error: bool, told: &mut Told) {
         self.lacks_manifests |= is_error;
         told.add(if is_error { Severity::Error } else { Severity::NotChecked }, finding);
@@ -220,8 +218,8 @@ impl Contents {
 struct Wrong {
     finding: Finding,
     is_error: bool,
-    /// Whether the document costs too much to read. Such a document is always an error: it may be a manifest of kOps that spells kOps' API
-    /// by escapes.
+    /// Whether reading the document takes too much time or memory. Such a document is always an error, because it may be a kOps manifest
+    /// that writes `apiVersion` with escapes.
     is_too_costly: bool,
 }
 
@@ -278,7 +276,7 @@ fn values_of(read: &Result<GoDocument, Unread>) -> usize {
 
 const AT_LINE: &str = " at line ";
 
-/// A message of the parser about a document, with the lines of its file: `… at line 3 column 1, while parsing … at line 2 column 1`.
+/// A parser message about a document, with line numbers of the file: `… at line 3 column 1, while parsing … at line 2 column 1`.
 fn in_file(problem: &str, lines_before: usize) -> String {
     let mut parts = problem.split(AT_LINE);
     let mut moved = parts.next().unwrap_or_default().to_owned();
@@ -292,7 +290,7 @@ fn in_file(problem: &str, lines_before: usize) -> String {
     moved
 }
 
-/// The line in a message of the parser.
+/// The line number in a parser message.
 fn line_in(problem: &str) -> Option<usize> {
     let (_, rest) = problem.split_once(AT_LINE)?;
     rest.split(' ').next()?.parse().ok()
@@ -329,11 +327,11 @@ mod tests {
             assert_eq!(refused(of_bytes(MOST_BYTES - text.len()), text), None);
             assert_eq!(refused(of_bytes(MOST_BYTES - text.len() + 1), text), beyond("1 GiB"));
         }
-        // The mapping, its keys and its values.
+        // TEXT counts five times: the mapping, its keys and its values.
         let of_values = |values: usize| Contents { values, ..Contents::default() };
         assert_eq!(refused(of_values(MOST_VALUES - 5), TEXT), None);
         assert_eq!(refused(of_values(MOST_VALUES - 4), TEXT), beyond("6,000,000 keys and values"));
-        // A document that cannot be read: the list and its items.
+        // In an unreadable document, the list and its items count.
         const LIST: &str = "- a\n- b\n";
         assert_eq!(refused(of_values(MOST_VALUES - 3), LIST), None);
         assert_eq!(refused(of_values(MOST_VALUES - 2), LIST), beyond("6,000,000 keys and values"));
@@ -350,7 +348,8 @@ mod tests {
     #[test]
     fn both_readings_of_a_document_with_an_action_count() {
         let values = |text: &str| parsed(documents(text)[0], "").1;
-        // The list, the mapping that the parser sees, its key, the key and the value of that key. Then the list and the placeholder.
+        // The parser counts five: the list, the mapping, its key, and the key and value of that key. The second reading counts the list and
+        // the placeholder.
         assert_eq!(values("- {{ a }}\n"), 5 + 2);
         let deep = format!("a: {{{{ b }}}}\nc: {}\n", "[".repeat(200));
         let (read, _) = parsed(documents(&deep)[0], "");

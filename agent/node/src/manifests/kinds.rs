@@ -8,21 +8,20 @@ use serde_json::Value;
 
 use crate::findings::Finding;
 
-/// The kinds that are checked.
 const CHECKED: [&str; 3] = ["Cluster", "InstanceGroup", "SSHCredential"];
-/// Other kinds of kOps' API (`addKnownTypes` in pkg/apis/kops/v1alpha2/register.go).
+/// The kinds of kOps' API that are not checked (`addKnownTypes` in pkg/apis/kops/v1alpha2/register.go).
 const OTHERS: [&str; 7] =
     ["ClusterList", "Host", "HostList", "InstanceGroupList", "Keyset", "KeysetList", "SSHCredentialList"];
-/// The most kinds that are counted by name.
+/// Maximum number of kinds that are counted by name.
 const MOST_KINDS: usize = 60;
-/// The longest shown name of a kind, in characters. Kubernetes refuses longer names.
+/// Maximum length of a kind in a message, in characters. Kubernetes refuses longer names.
 const LONGEST_KIND: usize = 63;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// A manifest of kOps that is checked.
     Checked,
-    /// A manifest of kOps of a kind that kOps does not have.
+    /// A manifest that names kOps' API, but a kind that kOps does not have.
     Unknown,
     /// A document for another program, or of a kind of kOps that is not checked.
     Other,
@@ -31,7 +30,7 @@ pub(super) enum Class {
 pub(super) fn class(value: &Value) -> Class {
     let (kind, api) = (kind(value), text_at(value, "apiVersion"));
     let is_of_kops = api.starts_with("kops.k8s.io/") || api.starts_with("kops/");
-    // Old manifests have no API version.
+    // Old manifests have no API version, so their kind decides.
     if CHECKED.contains(&kind) && (is_of_kops || api.is_empty()) {
         Class::Checked
     } else if is_of_kops && !OTHERS.contains(&kind) {

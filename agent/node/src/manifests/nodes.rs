@@ -17,27 +17,27 @@ use super::{CLUSTER_LABEL, Manifest, TEMPLATED, TEMPLATED_KEY, shown};
 use crate::decide;
 use crate::findings::Finding;
 
-/// The most groups whose nodes are decided. Groups of a cluster with the same settings count as one group.
+/// Maximum number of groups whose nodes are checked. Groups of a cluster with the same settings count as one group.
 const MOST_DECIDED: usize = 500;
-/// The most possible machines that are decided, for all groups and all completed clusters.
+/// Maximum number of possible machines that are checked, for all groups and all completed clusters.
 const MOST_MACHINES: usize = 60_000;
-/// A machine counts once more for each part of this size of its cluster and its group, in bytes of JSON.
+/// The size of a part of a configuration, in bytes of JSON. A machine counts once more for each part of its cluster and
+/// its group.
 const PART: usize = 2_048;
 /// The number of authorities of an etcd cluster. Each authority counts as one part of the configuration of a control plane.
 const AUTHORITIES_OF_ETCD: usize = 3;
 
-/// Decides the nodes that a version of kOps configures.
+/// Checks the nodes that a version of kOps configures.
 pub(super) struct Nodes<'a> {
     kops: &'a str,
     release: KopsRelease,
     keyset: SupposedKeyset,
-    /// How many more groups can be decided.
+    /// How many more groups can be checked.
     left: usize,
-    /// How many more machines can be decided.
+    /// How many more machines can be checked.
     machines_left: usize,
-    /// The number of groups that are not decided because there are too many groups or machines.
+    /// The number of groups that are not checked because there are too many groups or machines.
     undecided: usize,
-    /// Whether the groups have too many machines.
     has_too_many_machines: bool,
 }
 
@@ -54,7 +54,6 @@ impl Nodes<'_> {
         })
     }
 
-    /// Checks a cluster and its groups.
     pub(super) fn check(
         &mut self,
         cluster: &Manifest<Cluster>,
@@ -84,7 +83,7 @@ impl Nodes<'_> {
         let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
         let of_cluster = Fields::of(source);
         let size_of_cluster = source.size();
-        // The decided groups, each with the problems in the manifests of such groups.
+        // Each checked group, with the problems in the manifest of any group with equal settings.
         let mut decided: Vec<(InstanceGroup, Vec<(Severity, Problem)>)> = Vec::new();
         for (group, source) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
             let decisive = supposed::decisive(group);
@@ -95,7 +94,7 @@ impl Nodes<'_> {
             };
             let places = Places::new(&written, group, &is_there);
             let place_of = |problem: &Problem| {
-                // A problem without a field: two resources of the node contradict each other.
+                // A problem without a field means that two resources of the node contradict each other.
                 if problem.field.is_empty() {
                     return Some((of_group.as_ref()?, "spec".to_owned()));
                 }
@@ -124,7 +123,7 @@ impl Nodes<'_> {
             };
             let parts = (size_of_cluster + source.map_or(0, Source::size)) / PART + authorities;
             let machines = supposed::machines(cloud, self.release, &group.spec).len() * (1 + parts);
-            // The newest versions are first.
+            // Checks the newest Kubernetes version first.
             let decisions = clusters.iter().rev().map(|completed| {
                 let Some(left) = self.machines_left.checked_sub(machines) else {
                     self.has_too_many_machines = true;
@@ -138,7 +137,7 @@ impl Nodes<'_> {
             });
             let problems = supposed::common(decisions)?;
             if self.has_too_many_machines {
-                // No further groups are decided.
+                // Skips all later groups.
                 self.left = 0;
                 self.undecided += 1;
                 continue;
@@ -162,7 +161,7 @@ impl Nodes<'_> {
         Ok(())
     }
 
-    /// The finding about groups that are not decided because there are too many groups or machines. Too many machines are an error: a pull
+    /// The finding about groups that are not checked because there are too many groups or machines. Too many machines are an error: a pull
     /// request must not hide its mistakes behind large manifests.
     pub(super) fn undecided(&self) -> Option<(Severity, Finding)> {
         if self.has_too_many_machines {
@@ -183,11 +182,11 @@ impl Nodes<'_> {
     }
 }
 
-/// The fields of a manifest. Each field is looked up once, because each of many groups may have thousands of problems in its cluster's
-/// fields.
+/// The fields of a manifest. Looks up each field only once, because many groups may each have thousands of problems in the fields of their
+/// cluster.
 struct Fields<'a> {
     source: &'a Source,
-    /// By the path of a field: whether a template gives a key of the path or a value in the field. `None` if the manifest does not have
+    /// For each path of a field: whether a template gives a key of the path or a value in the field. `None` if the manifest does not have
     /// the field.
     is_template: RefCell<BTreeMap<String, Option<bool>>>,
 }
@@ -257,7 +256,7 @@ fn with_possible_version(
     cluster
 }
 
-/// A group that is checked with the cluster's settings for a role, if the manifests have no group of that role.
+/// A substitute for a missing group of a role. With this group, the cluster's settings for the role are checked.
 fn group_of_role(role: InstanceGroupRole) -> InstanceGroup {
     let mut group = InstanceGroup::default();
     group.metadata.name = "supposed".to_owned();
@@ -276,7 +275,8 @@ mod tests {
     const CLUSTER: &str =
         "{kind: Cluster, metadata: {name: c}, spec: {cloudProvider: aws, kubernetesVersion: 1.34.2}}\n";
 
-    /// Checks a cluster in the first line, and groups with these settings in lines 3, 5, and so on. Decides `most` groups at most.
+    /// Checks a cluster in the first line, and groups with these settings in lines 3, 5, and so on. Checks the nodes of `most` groups at
+    /// most.
     fn checked(settings: &[&str], most: usize) -> (Findings, Option<String>) {
         let (findings, undecided) = checked_within(settings, most, MOST_MACHINES);
         (
@@ -320,9 +320,9 @@ mod tests {
         let settings = ["-5", "-6", "-5", "-7", "-7"].map(|pods| format!("kubelet: {{maxPods: {pods}}}"));
         let settings = settings.each_ref().map(String::as_str);
         let (findings, undecided) = checked(&settings, 2);
-        // The first two groups, and the one with the settings of the first.
+        // The findings are about the first two groups, and the group with the settings of the first group.
         assert_eq!(lines(&findings), [3, 5, 7]);
-        // The last two groups, and the control plane that the cluster will have.
+        // The last two groups, and the control plane that the manifests lack, are not checked.
         let undecided = undecided.unwrap();
         assert!(undecided.starts_with("the nodes of 3 more groups, because "), "{undecided}");
         assert!(undecided.contains(&format!(" {MOST_DECIDED} different groups at most")), "{undecided}");
@@ -339,7 +339,7 @@ mod tests {
         let (findings, undecided) = checked_within(&SETTINGS, MOST_DECIDED, of_group.len());
         assert_eq!(lines(&findings), [3]);
         let (severity, finding) = undecided.unwrap();
-        // The other two groups, and the control plane that the cluster will have.
+        // The remaining two groups, and the control plane that the manifests lack, are not checked.
         assert!(finding.problem.starts_with("the nodes of 3 groups are not checked, "), "{finding:?}");
         assert!(finding.problem.contains(" 60,000 possible machines at most"), "{finding:?}");
         assert_eq!((severity, MOST_MACHINES), (Severity::Error, 60_000));

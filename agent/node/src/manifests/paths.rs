@@ -14,23 +14,22 @@ use kops_agent_spec::failure::{Failure, Kind};
 use super::told::{Severity, Told};
 use crate::findings::Finding;
 
-/// The most files of one check.
+/// Maximum number of files in one check.
 const MOST_FILES: usize = 10_000;
-/// The most links that lead to one file. Linux follows at most as many.
+/// Maximum number of links on the way to one file. Linux has this limit, too.
 const MOST_LINKS: usize = 40;
 const LEADS_OUT: &str = "is a link that leads out of the working directory, so it is not followed; replace it by the manifests, or name its target with --manifests";
 
-/// The files of manifests.
 #[derive(Default)]
 pub(super) struct Files {
-    /// Whether the user names the file.
+    /// The path of each file, and whether the user named this path.
     pub(super) is_named: BTreeMap<PathBuf, bool>,
     /// Whether a folder or a link could not be read.
     pub(super) lacks_files: bool,
 }
 
 impl Files {
-    /// Adds a file of a folder.
+    /// Adds a file that the user did not name.
     fn add(&mut self, path: PathBuf) {
         self.is_named.entry(path).or_insert(false);
     }
@@ -79,7 +78,8 @@ fn is_inside(path: &Path, working: &Path) -> bool {
     fs::canonicalize(path).is_ok_and(|target| target.starts_with(working))
 }
 
-/// Whether a path has a link that is in the working directory, also by a link beside the working directory.
+/// Whether a path contains a link in the working directory. A link outside the working directory may also lead to such
+/// a link.
 fn has_link_inside(path: &Path, working: &Path, most: usize) -> bool {
     // A path with a slash at its end names the target of a link. `components` removes this slash.
     let path: PathBuf = path.components().collect();

@@ -10,13 +10,13 @@ use kops_agent_spec::terminal::shortened;
 use super::files::Source;
 use crate::findings::{Checked, Counts, Finding, Findings};
 
-/// The most findings of one severity that are listed for one document.
+/// Maximum number of listed findings of one severity about one document.
 const MOST_OF_DOCUMENT: usize = 100;
-/// The most findings of one severity that are listed.
+/// Maximum number of listed findings of one severity.
 const MOST: usize = 10_000;
-/// The longest listed field, in characters.
+/// Maximum length of a listed field, in characters.
 const LONGEST_FIELD: usize = 300;
-/// The longest listed problem, in characters.
+/// Maximum length of a listed problem, in characters.
 const LONGEST_PROBLEM: usize = 2_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +40,11 @@ pub(super) struct Told {
 struct List {
     /// The listed findings that are not about a document.
     found: BTreeSet<Finding>,
-    /// The number of listed findings, with the findings about documents.
+    /// The number of listed findings, including findings about documents.
     listed: usize,
     /// Lines that count findings about a document.
     counts: BTreeSet<Finding>,
-    /// The number of findings in `counts`.
+    /// The number of findings that the lines in `counts` stand for.
     counted: usize,
     /// Hashes of the findings that are not about a document and not listed.
     unlisted: BTreeSet<u64>,
@@ -60,7 +60,7 @@ struct OfDocument {
     listed: Vec<(u64, Finding)>,
     /// Hashes of the findings that are not listed.
     unlisted: Vec<u64>,
-    /// The number of findings that were added only as a number, not one by one.
+    /// The number of findings that were added as a count, without their texts.
     others: usize,
 }
 
@@ -128,7 +128,7 @@ impl Told {
         self.lists.iter().all(|list| list.listed == 0)
     }
 
-    /// All findings. A warning that is an error, too, is left out.
+    /// All findings. A warning is left out if the same finding is also an error.
     pub(super) fn findings(self, checked: Checked) -> Findings {
         let Told { lists: [mut errors, mut warnings, mut not_checked], documents } = self;
         for ((file, line), [of_errors, mut of_warnings, of_not_checked]) in documents {
@@ -155,7 +155,7 @@ impl Told {
 }
 
 impl List {
-    /// Adds the findings about a document. If there is room for one more line, the line counts the findings that are not listed.
+    /// Adds the findings about a document. If the list has room for one more line, this line counts the findings that are not listed.
     fn add_document(&mut self, severity: Severity, file: &str, line: usize, of: OfDocument) {
         self.found.extend(of.listed.into_iter().map(|(_, finding)| finding));
         let unlisted = of.unlisted.len() + of.others;
@@ -239,7 +239,7 @@ mod tests {
         Finding { problem: format!("is wrong {number}"), ..Finding::default() }
     }
 
-    /// The errors and warnings that only have counts, and the counts of all errors and warnings.
+    /// The lines that count unlisted errors and warnings, and the numbers of all errors and warnings.
     fn counted(told: Told) -> (Vec<String>, [usize; 2]) {
         let Findings { errors, warnings, counts, .. } = told.findings(Checked::default());
         let lines = errors.into_iter().chain(warnings).map(|finding| finding.problem);
@@ -268,7 +268,7 @@ mod tests {
         for number in 0..150 {
             told.warning(&sources[0], "a", number.to_string());
         }
-        // The last 60 of these warnings.
+        // The last 60 warnings are also errors.
         for number in 90..300 {
             told.error(&sources[0], "a", number.to_string());
         }
@@ -289,7 +289,8 @@ mod tests {
             told.error(&sources[0], "a", number.to_string());
             told.error(&sources[1], "a", number.to_string());
         }
-        // 50 findings without a document, and 100 and 150 findings about the documents.
+        // The list contains 50 errors about the first document. 50 errors about paths, 100 about the first document and
+        // 150 about the second are not listed.
         let lines = ["300 more errors are not listed"];
         assert_eq!(counted(told), (lines.map(str::to_owned).into(), [MOST + 300, 0]));
     }
@@ -306,7 +307,7 @@ mod tests {
         for number in 0..150 {
             told.error(&sources[1], "a", number.to_string());
         }
-        // One more error is listed, then the line of the first document has no room.
+        // The last free line lists one more error, so no line counts the unlisted errors of the first document.
         let (lines, counts) = counted(told);
         assert_eq!(lines, ["199 more errors are not listed"]);
         assert_eq!(counts, [300 + MOST - 101, 0]);

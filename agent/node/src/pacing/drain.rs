@@ -16,7 +16,7 @@ use super::super::options::Pacing;
 use super::not_paced::NotPaced;
 use crate::redaction::error_text;
 
-/// The pause between two tries to evict the remaining pods, as kubectl's drain pauses after a 429.
+/// The pause between two tries to evict the remaining pods. `kubectl drain` also pauses for 5 s after a 429 response.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long a run retries to uncordon the Node. The API server may be restarting.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(120);
@@ -49,7 +49,7 @@ pub(super) struct Drained {
     is_ours: bool,
 }
 
-/// Cordons the Node of this kubeconfig and evicts its pods. If pods do not leave in time, it uncordons the Node again.
+/// Cordons the Node of this kubeconfig and evicts its pods. If pods do not leave in time, uncordons the Node.
 pub(super) async fn drain(host: &Host, kubeconfig: &Path, pacing: &Pacing) -> Result<Drained, NotPaced> {
     let node = OwnNode::new(kubeconfig).map_err(|untold| NotPaced::NotDrained(untold.to_string()))?;
     // The unit starts before the Node is cordoned, since this run may be killed at any time.
@@ -68,7 +68,7 @@ pub(super) async fn drain(host: &Host, kubeconfig: &Path, pacing: &Pacing) -> Re
     match is_ours {
         true => log::info!("the Node {} is cordoned", node.name),
         false => log::info!(
-            "the Node {} was cordoned before, not by kops-agent, and stays cordoned after this run",
+            "the Node {} was already cordoned, but not by kops-agent, so it stays cordoned after this run",
             node.name
         ),
     }
@@ -118,8 +118,8 @@ impl Drained {
                 Ok(true) => return log::info!("the Node {} is uncordoned", self.node.name),
                 Ok(false) => {
                     return log::warn!(
-                        "this run does not uncordon the Node {}, because the cordon is no longer the cordon \
-                         of a kops-agent run",
+                        "this run does not uncordon the Node {}, because its cordon no longer belongs to a \
+                         run of kops-agent",
                         self.node.name
                     );
                 }

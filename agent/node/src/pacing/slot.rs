@@ -112,7 +112,7 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 /// The answers that a waiting run has got.
 #[derive(Debug, Default)]
 struct ReceivedAnswers {
-    /// The time of the last answer that refused a slot to this node for now.
+    /// The time of the last answer that no slot is free for this node.
     busy: Option<Instant>,
     /// The time since which no answer says anything about slots; `None` if the last answer was about slots.
     unknown: Option<Instant>,
@@ -152,14 +152,13 @@ impl ReceivedAnswers {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }
 
-    /// Whether the run stops waiting for an answer about slots: no such answer came for `UNKNOWN_FOR`, or the last try has
-    /// brought none.
+    /// Whether the run stops waiting for an answer about slots, because no such answer came for `UNKNOWN_FOR` or on the last try.
     fn is_unknown_for_long(&self, is_last: bool) -> bool {
         !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
     }
 }
 
-/// Why there is no slot.
+/// The reason for a missing slot, in words.
 fn in_words(answer: &SlotAnswer) -> String {
     if !answer.not_before.is_empty() {
         return format!("this node held a slot for too long, and gets no slot before {}", answer.not_before);
@@ -198,7 +197,7 @@ impl Slot {
         let keeping = thread::Builder::new().name("slot".into());
         let kept = keeping.spawn(move || keep(&controller, request, (&is_let_go, is_gone), &renewal));
         if let Err(error) = kept {
-            log::warn!("this node's slot is not renewed: no thread could be started: {error}");
+            log::warn!("this node's slot is not renewed, because no thread could be started: {error}");
         }
         Slot { let_go, gone, renewed }
     }
@@ -245,7 +244,7 @@ fn keep(
                     // A change that has begun must be completed.
                     if !std::mem::replace(&mut is_lost, true) {
                         log::warn!(
-                            "this node's slot is not renewed, and the change goes on: {}",
+                            "this node's slot is not renewed, and the change continues: {}",
                             match answer.not_before.as_str() {
                                 "" => "another node may have it by now".to_owned(),
                                 _ => in_words(&answer),

@@ -39,10 +39,11 @@ fn roots(authority: &Authority) -> Arc<RootCertStore> {
     Arc::new(roots)
 }
 
-/// The requests to the service: method, path with query, content type, body, and number of client certificates.
+/// The requests to the discovery service: method, path with query, content type, body, and number of client
+/// certificates.
 type Asked = Arc<Mutex<Vec<(String, String, String, String, usize)>>>;
 
-/// Starts the service, which answers with `status`. Returns its URL and its requests.
+/// Starts a discovery service, which answers with `status`. Returns its URL and the requests that it got.
 async fn service(server: &Authority, clients: &Authority, status: u16) -> (String, Asked) {
     let own = issued(server, "localhost");
     let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect::<Result<_, _>>().unwrap();

@@ -21,15 +21,15 @@ use crate::options::{HostSettings, NodeOptions, RunOptions};
 use crate::redaction::error_text;
 use crate::{convergence, exit};
 
-/// The pause between two tries after a rollback. It is long, because a try succeeds only once the cluster has another
-/// configuration. Jitter makes it up to twice as long.
+/// The pause between two tries after a rollback. The pause is long, because a retry succeeds only once the cluster has
+/// a different configuration. Jitter makes the pause up to twice as long.
 const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
-/// How long a run at boot waits for the API server of a new control plane before it starts pods that exit without an
-/// API server. etcd-manager takes a minute or more to find its volumes and peers. Units that wait for this run's unit
-/// wait too.
+/// How long a run at boot waits for the API server of a new control plane. After this time, the run also starts pods
+/// that exit without an API server. etcd-manager takes a minute or more to find its volumes and peers. Units that wait
+/// for this run's unit wait for this time, too.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The number of archives whose members decide files of the node: the archives of containerd and of the CNI plugins.
+/// The number of archives that decide which files the node has: the archives of containerd and of the CNI plugins.
 const MOST_ARCHIVES: usize = 2;
 
 /// A run, with the settings of its flags.
@@ -45,9 +45,9 @@ pub struct Converge<'a> {
 }
 
 impl Converge<'_> {
-    /// Converges, and retries after a failure as often as `retries` says. At boot only an error in this process's own
-    /// flags or environment is final. Operators grant permissions, fill stores and correct configurations while machines
-    /// wait.
+    /// Converges, and retries after a failure as often as `retries` says. At boot, the run only stops retrying on an
+    /// error in its own flags or environment, because operators grant permissions, fill stores and correct
+    /// configurations while machines wait.
     pub async fn until_done(&self) -> Result<u8> {
         let mut retries = self.retries;
         let mut next_pause = PAUSES.jittered();
@@ -55,7 +55,8 @@ impl Converge<'_> {
             Pauses { first: PAUSE_AFTER_ROLLBACK, longest: PAUSE_AFTER_ROLLBACK }.jittered();
         loop {
             let error = match self.converge().await {
-                // If this machine is already a node, upstream's nodeup ends, too. The operator decides what to do next.
+                // If this machine is already a node, the run ends, as upstream's nodeup does. The operator decides what
+                // to do next.
                 Err(error) if bootstrap_client::is_already_registered(&error) => {
                     log::warn!("{}", error_text(&error));
                     service_manager::ready("nothing changed: this machine is a node already");
@@ -95,7 +96,7 @@ impl Converge<'_> {
         Ok(exit::CONVERGED)
     }
 
-    /// Converges this machine to the wanted state. If that state is unknown or may not be applied, it repairs the last
+    /// Converges this machine to the wanted state. If that state is unknown or may not be applied, repairs the last
     /// applied state instead. Returns a status for systemd.
     async fn converge_machine(&self) -> Result<&'static str> {
         let root = self.on.root.as_path();
@@ -156,15 +157,15 @@ impl Converge<'_> {
         }
     }
 
-    /// Converges to the current configuration. If an archive has other files than its release, the run stops before its first change,
-    /// and the node is decided again with the files of the archive.
+    /// Converges to the current configuration. If an archive has different files than its release, the run stops before its first change.
+    /// The node's state is then derived again with the files of the archive.
     async fn converge_to_wanted(&self) -> Result<Report> {
         for _ in 0..MOST_ARCHIVES {
             match Box::pin(self.converge_to_decided()).await {
                 Err(error) if kind_of(&error) == Kind::OtherFiles => {
                     log::info!(
-                        "an archive has other files than its release; this run plans again with the files of \
-                         the archive"
+                        "an archive has different files than its release; this run plans again with the \
+                         files of the archive"
                     );
                 }
                 outcome => return outcome,

@@ -67,8 +67,8 @@ impl Verify<'_> {
     /// a timer started this run, nobody reads its output.
     pub async fn run(&self) -> Result<u8> {
         if !self.repair && !self.renew {
-            // This run changes nothing, and may compare with another store than the machine's. So it reports nothing to
-            // the cluster.
+            // This run changes nothing, and may use a different store than the machine's own store. So the run reports
+            // nothing to the cluster.
             return Box::pin(self.verify()).await;
         }
         let root = self.on.root.as_path();
@@ -87,8 +87,8 @@ impl Verify<'_> {
         !self.only.is_empty()
     }
 
-    /// The first resource that differs or cannot be repaired, although this run may not repair it. `None` if this run may
-    /// repair all resources.
+    /// The first resource that this run may not repair, and that differs or cannot be repaired. `None` if this run may repair all
+    /// resources.
     fn beside(&self, plan: &Plan) -> Option<String> {
         let steps = plan.steps.iter().map(|step| &step.resource);
         let unmended = plan.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended);
@@ -173,7 +173,7 @@ impl Verify<'_> {
         };
         match instead {
             Some((Instead::Superseded(by), _)) => {
-                // A plain `verify` reports nothing to the cluster, and may compare with another store than the machine's.
+                // A plain `verify` reports nothing to the cluster, because it may use a different store than the machine's own store.
                 let next = match self.repair || self.renew {
                     true => Some(Box::pin(next(options, &host, &by)).await),
                     false => None,
@@ -239,7 +239,7 @@ impl Verify<'_> {
         // A recorded failure needs a successful repair to clear it, even if there is nothing to change.
         let has_recorded_failure = host.record()?.failure.is_some();
         let is_unmended = plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
-        // Certificates that another program reissued are recorded as they are now.
+        // Certificates that another program has reissued are recorded in their present form.
         let is_reissued = !is_unchanged && plan.kept.iter().any(|kept| kept.keeping == Keeping::Loaded);
         if plan.is_empty() && !has_recorded_failure && !is_unmended && !is_reissued {
             return Ok(if is_unchanged { exit::CONVERGED } else { exit::DIFFERENT });
@@ -267,7 +267,7 @@ impl Verify<'_> {
     }
 }
 
-/// The state that replaces the wanted one because of an error, and the plan for it.
+/// The state that replaces the wanted state because of an error, and the plan for the replacement.
 async fn compared_instead(
     options: &NodeOptions,
     host: &Host,

@@ -41,7 +41,7 @@ pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a new file atomically: first a temporary file beside it, then a rename. Fails if the file exists already.
+/// Writes a new file atomically, through a temporary file in the same folder. Fails if the file exists already.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = || {
         let folder = folder_of(path).display();

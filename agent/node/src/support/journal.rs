@@ -27,7 +27,7 @@ const CLOUD_INIT: &str = "cloud-init";
 const OF_BOOT_SCRIPT_ITSELF: [&str; 3] = [": kops-agent: ", ": curl: (", ": wget: "];
 const LINES: &str = "--lines=5000";
 const SINCE: &str = "--since=-2d";
-/// How long journalctl may take over a journal of gigabytes.
+/// How long journalctl may take. The journal may have gigabytes.
 const WITHIN: Duration = Duration::from_secs(30);
 
 pub async fn parts(look: &NodeOptions) -> Vec<Part> {

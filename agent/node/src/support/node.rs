@@ -20,7 +20,8 @@ use crate::plan::plan;
 use crate::redaction::error_text;
 use crate::{facts, last_applied, machine};
 
-/// The timeout of the facts and the plan. It is longer than all tries to reach the metadata service and then a store.
+/// The timeout for reading the facts and making the plan. All tries to reach the metadata service, and then a store,
+/// take less time.
 const WITHIN: Duration = Duration::from_secs(100);
 
 /// The facts and the plan, and the secrets of the plan.

@@ -34,7 +34,8 @@ pub struct Part {
     pub content: Seen<Content>,
 }
 
-/// The redactors of a bundle. A redactor for thousands of values takes seconds to build, so all parts share these.
+/// The redactors of a bundle. A redactor for thousands of values takes seconds to build, so all parts share the
+/// redactors.
 pub struct Hiding {
     /// Hides secrets and free text.
     pub all: Redactor,
@@ -57,8 +58,8 @@ impl Part {
         Part { name: name.into(), content: value.map(Content::Json) }
     }
 
-    /// Returns this part with secrets hidden, and not longer than [`LONGEST`]. If that takes too long, the part has no
-    /// content.
+    /// Returns this part with secrets hidden, and not longer than [`LONGEST`]. If the redaction takes too long, the
+    /// part has no content.
     pub async fn redacted_in_time(self, hiding: &Arc<Hiding>) -> Part {
         let (name, hiding) = (self.name.clone(), Arc::clone(hiding));
         let redacting = run_in_thread(REDACTION, move || self.redacted(&hiding)).await;
@@ -92,7 +93,8 @@ impl Part {
     }
 }
 
-/// Cuts a text to [`LONGEST`] bytes, and says how many bytes are left out. `left_out` bytes are left out already.
+/// Cuts a text to [`LONGEST`] bytes, and says how many bytes are left out. `left_out` is the number of bytes that the
+/// caller has already left out.
 fn bounded(left_out: usize, text: &str) -> String {
     match end_of(text, LONGEST) {
         (0, text) if left_out == 0 => text.to_owned(),

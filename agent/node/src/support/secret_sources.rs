@@ -17,13 +17,13 @@ use super::part::Part;
 use crate::doctor::deadline::{CHECK_TIMEOUT, run_in_thread};
 use crate::environment;
 
-/// The parts from one place of the machine, and the knowledge about their secrets.
+/// The parts from one source, and the facts about their secrets.
 pub(super) type Told = (Vec<Part>, Vec<SecretFact>);
 
 /// Maximum size of a file with a secret, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// A piece of knowledge about secrets.
+/// A fact about the secrets of this machine.
 #[derive(Clone)]
 pub enum SecretFact {
     /// A secret: from the store, a private key, or a login.
@@ -32,9 +32,9 @@ pub enum SecretFact {
     FreeText(String),
     /// A text that is no secret, because it is made only from fields with a fixed meaning.
     Public(String),
-    /// The path and the text of a file. The text is free text, unless a state knows the path (`Path`).
+    /// The path and the text of a file. The text is free text, unless a state lists the path (`Path`).
     File(String, String),
-    /// The path of a file that a state knows, with its secrets.
+    /// The path of a file that a state lists together with the file's secrets.
     Path(String),
     /// The name and value of a variable that a unit gets.
     Variable(String, String),
@@ -42,16 +42,16 @@ pub enum SecretFact {
     VariablesOf(String),
     /// Why a secret could not be read.
     Unread(String),
-    /// A run of the agent has left files here, so there may be secrets of the cluster.
+    /// A run of the agent has written files on this machine, so the machine may have secrets of the cluster.
     Claims,
-    /// A state knows all secrets of the cluster that this machine has.
+    /// A state lists all secrets of the cluster that this machine has.
     Told,
     /// Why a place that may have secrets could not be examined.
     Untold(String),
 }
 
-/// Why journals must stay out of a bundle; `None` if a bundle may have journals. Journals may contain secrets of the cluster in
-/// clear text, and only a state that knows these secrets lets the agent hide them.
+/// Why journals must stay out of a bundle; `None` if a bundle may have journals. Journals may contain secrets of the cluster in clear text.
+/// The agent can hide these secrets only if a state lists them.
 pub fn why_not_known(known: &[SecretFact]) -> Option<String> {
     let untold = known.iter().find_map(|known| match known {
         SecretFact::Untold(why) => Some(why.as_str()),

@@ -25,7 +25,7 @@ pub const OF_AGENT: [&str; 11] = [
     // The Ignition form of packaging/cloud-init/user-data installs this unit.
     "kops-agent-boot.service",
 ];
-/// The unit of upstream's boot script. It runs the agent if the agent has taken nodeup's place.
+/// The unit of upstream's boot script. It runs the agent if the agent has replaced nodeup.
 pub const OF_BOOT_SCRIPT: &str = "kops-configuration.service";
 /// The unit of cloud-init that runs the boot script of `packaging/cloud-init`, and all scripts of the operator.
 pub const CLOUD_FINAL: &str = "cloud-final.service";

@@ -24,7 +24,7 @@ const PROGRAMS: [&[&str]; 5] = [
 const LONGEST: u64 = 64 << 10;
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// All versions in one file.
+/// The versions of the operating system and of the node's programs, in one file.
 pub async fn part(look: &NodeOptions) -> Part {
     let (root, is_this_machine) = (look.source.node_root.clone(), look.is_this_machine());
     let text = run_in_thread(WITHIN * 6, move || text(&root, is_this_machine)).await;
@@ -36,7 +36,7 @@ fn text(root: &Path, is_this_machine: bool) -> String {
     let os_release = Reader::open(root).and_then(|reader| reader.text("/etc/os-release", LONGEST));
     let os_release = os_release.map(|text| text.unwrap_or_else(|| "it is not on this machine".to_owned()));
     text.push_str(&format!("\n/etc/os-release:\n{}\n", os_release.unwrap_or_else(|error| error.to_string())));
-    // The programs of another root are not run.
+    // Programs below a scratch root are not run.
     for command in PROGRAMS.into_iter().filter(|_| is_this_machine) {
         let said = match programs::ask(command, WITHIN) {
             Ok(answer) if answer.is_success => answer.stdout,

@@ -13,7 +13,7 @@ use crate::machine;
 use crate::redaction::error_text;
 
 impl Change<'_> {
-    /// Checks that the repositories have the ordered packages, and the present ones for the way back.
+    /// Checks that the repositories have the ordered packages, and the present packages for a rollback.
     pub(super) fn find_packages(&self) -> Result<()> {
         let present = self.present_packages()?;
         service_manager::doing("looking for the packages of kops-agent");
@@ -39,14 +39,15 @@ impl Change<'_> {
         .into())
     }
 
-    /// Installs the ordered version. If that fails, or if the package has another program, the previous version comes back.
+    /// Installs the ordered version. If the installation fails, or if the package has a different program, the previous version is
+    /// restored.
     pub(super) async fn install_packages(&self, services: &[Service], own: Vec<String>) -> Result<()> {
         let present = self.present_packages()?;
         let packages = self.ordered_packages(&present);
         let Place { host, path, .. } = self.place;
         host.note_switch(self.ordered(), services, own, present, &sha256_of(path)?)?;
         if let Err(error) = self.install(&packages) {
-            // The outcome comes before the error: the error may be long, and the report of a node is cut.
+            // The outcome of the rollback comes first, because the error may be long and the report of a node is cut.
             let outcome = self.take_packages_back(services).await;
             return Err(not_replaced(format!("{outcome}; {}", error_text(&error))).into());
         }
@@ -69,7 +70,8 @@ impl Change<'_> {
         }
     }
 
-    /// Installs the previous packages. If these packages have another program than before the switch, returns a problem.
+    /// Installs the previous packages. Returns a problem if these packages have a different program than before the
+    /// switch.
     fn restore(&self) -> Result<Option<String>> {
         let Place { host, path, .. } = self.place;
         host.restore_packages()?;
@@ -85,15 +87,16 @@ impl Change<'_> {
     }
 
     /// Finishes a switch whose process was killed. Installs the ordered packages completely, or reinstalls the previous packages if the
-    /// present program is not the ordered program. Returns whether this call replaced the program. If it did, this process must end,
-    /// because it may run the replaced program.
+    /// present program is not the ordered program. Returns whether this call replaced the program. After a replacement, this process must
+    /// exit, because it may run the replaced program.
     pub(super) async fn finish_interrupted(&self) -> Result<bool> {
         let Change { place: Place { host, path, .. }, wanted, .. } = self;
         let packages = self.ordered_packages(&host.unfinished_packages()?);
         if packages.is_empty() {
             return Ok(false);
         }
-        // The package manager may still be at work, so this is read first: once the packages are complete, the program stays the same.
+        // The package manager may still be running, so this check comes before the program is read. Once the packages are complete, the
+        // program no longer changes.
         let is_complete = host.has_packages(&packages)?;
         let is_ordered = sha256_of(path)? == wanted.sha256;
         if is_ordered && is_complete {
@@ -106,7 +109,7 @@ impl Change<'_> {
             }
             (false, true) => {
                 let _lock = machine::lock(true, host).await?;
-                log::warn!("an interrupted switch has installed another program than the ordered one");
+                log::warn!("an interrupted switch has installed a different program than ordered");
                 let other = self.restore().map_err(|error| not_replaced(self.not_restored(&error)))?;
                 let services = host.services(&RESTARTED)?;
                 if let Err(error) = host.restart_on_program(path, &services).await {
@@ -122,7 +125,7 @@ impl Change<'_> {
         Ok(true)
     }
 
-    /// The packages to which this node goes back.
+    /// The packages that a rollback reinstalls.
     fn present_packages(&self) -> Result<Vec<PackageVersion>> {
         let Change { place: Place { host, path, .. }, file, .. } = self;
         let present = host.own_packages()?;
@@ -138,7 +141,7 @@ impl Change<'_> {
         Ok(present)
     }
 
-    /// Installs these packages, and checks the program.
+    /// Installs `packages`, and checks the program that they contain.
     fn install(&self, packages: &[PackageVersion]) -> Result<()> {
         let Change { place: Place { host, path, .. }, wanted, .. } = self;
         let packages_listed = listed(packages);
@@ -164,7 +167,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The present packages in the version of the program file.
+    /// The packages of `present`, in the version of the program file.
     fn ordered_packages(&self, present: &[PackageVersion]) -> Vec<PackageVersion> {
         let version = &self.file.version;
         present.iter().map(|package| PackageVersion::of_release(&package.name, version)).collect()

@@ -26,9 +26,10 @@ const PRINTED_WITHIN: Duration = Duration::from_secs(30);
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(90);
 /// How long the program may take to plan. It reads the state store, and asks the cloud.
 const PLANNED_WITHIN: Duration = Duration::from_secs(300);
-/// How long the program may take to write its own resources. It may wait for another run, which may download and restart components.
+/// How long the program may take to write its own resources. The program may wait for another run, which may download and restart
+/// components.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(900);
-/// The services of this program. A service that comes or goes is another mode of the node, and not only another version.
+/// The services of this program. Adding or removing a service changes the mode of the node, and not only the version.
 const SERVICES_OF_MODES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
 /// The maximum number of bytes that are read from each output of the program.
 const LARGEST_OUTPUT: u64 = 1 << 20;
@@ -39,7 +40,7 @@ const LONGEST_QUOTE: usize = 300;
 
 pub(super) struct Trial<'a> {
     pub(super) program: &'a str,
-    /// The path that the program will have.
+    /// The path of the program after the switch.
     pub(super) path_to_be: &'a str,
     pub(super) conf: &'a Path,
     pub(super) root: &'a Path,
@@ -61,10 +62,11 @@ impl Trial<'_> {
         }
     }
 
-    /// Starts the program as the service that follows rollouts starts it. The program reads this machine's Node once.
+    /// Starts the program with the command of the service that follows rollouts. The program reads this machine's Node
+    /// once.
     pub(super) async fn follows(&self) -> Result<(), Failure> {
         let mut follow = self.command();
-        // This process has the arguments of the service's unit.
+        // The trial uses the arguments of this process, which come from the service's unit.
         follow.args(std::env::args_os().skip(1)).arg("--check");
         let output = self.run(&mut follow, FOLLOWED_WITHIN).await?;
         match output.status.code() {
@@ -85,11 +87,11 @@ impl Trial<'_> {
         }
     }
 
-    /// Compares this node with its wanted configuration, or with its last applied configuration if the wanted configuration waits for other
-    /// machines or was rolled back. `noted` are resources that count as the agent's own, besides those that this program knows.
+    /// Compares this node with its wanted configuration. If that configuration waits for other machines or was rolled back, compares with
+    /// the last applied configuration. `noted` are resources that count as the agent's own, besides the resources that this program knows.
     pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, Failure> {
-        // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. It cannot write the record either,
-        // because this process has the lock.
+        // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. This process has the lock, so `verify`
+        // cannot write the record either.
         let output = self.run(self.verify().args(["--output", "json"]), PLANNED_WITHIN).await?;
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(Changes::default()),
@@ -102,10 +104,10 @@ impl Trial<'_> {
         }
     }
 
-    /// Has the program write these resources, and nothing else. Fails if other resources differ by now. The caller must not hold the lock
-    /// of this machine.
+    /// Starts the program to write `resources`, and nothing else. Fails if any resource that is not in `resources` differs. The caller must
+    /// not hold the lock of this machine.
     ///
-    /// The program survives the end of this process: the units that it writes may restart the service of this process.
+    /// The program continues after the end of this process, because the units that it writes may restart the service of this process.
     pub(super) async fn write(&self, resources: &[String]) -> Result<(), Unwritten> {
         let mut verify = self.verify();
         verify.arg("--repair").stdout(Stdio::null());
@@ -113,14 +115,13 @@ impl Trial<'_> {
         written(&mut verify, WRITTEN_WITHIN).await
     }
 
-    /// The program's `verify` of this node.
     fn verify(&self) -> Command {
         let mut verify = self.command();
         verify.arg("verify").arg("--conf").arg(self.conf).arg("--root").arg(self.root);
         verify
     }
 
-    /// A command of the program, which plans for the path that it will have.
+    /// A command of the program, which plans for its path after the switch.
     fn command(&self) -> Command {
         let mut command = Command::new(self.program);
         command.env(PATH_TO_BE, self.path_to_be).stdin(Stdio::null());
@@ -202,8 +203,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Reads the JSON of `verify`. Resources in `noted` count as the agent's own. Fails if the JSON has another form, because another
-    /// version of the program may write another form.
+    /// Reads the JSON of `verify`. Resources in `noted` count as the agent's own. Fails if the JSON has a different form, because the
+    /// program may be of a different version.
     fn read(verification: &[u8], noted: &[String]) -> Result<Changes, &'static str> {
         let read: Value = serde_json::from_slice(verification).map_err(|_| "it is not JSON, or too long")?;
         let plan = &read["plan"];
@@ -283,7 +284,7 @@ mod tests {
         let plan = json!({"steps": steps});
         let expected = Changes { own: names(&own), others: names(&others) };
         assert_eq!(changes_of(&plan, &[]), expected);
-        // A newer program knew its own timer, before an older one replaced it.
+        // A newer program wrote its own timer, and then an older program replaced the newer program.
         let noted = ["unit kops-agent-of-another-version.timer", "unit kops-agent-follow.service"];
         let changes = changes_of(&plan, &noted.map(str::to_owned));
         assert_eq!(changes.own, [names(&own), vec![noted[0].to_owned()]].concat());

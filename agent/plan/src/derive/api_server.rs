@@ -58,8 +58,8 @@ fn api(inputs: &Inputs<'_>) -> APISpec {
     }
 }
 
-/// Returns the settings without AWS IAM Authenticator's own settings, because the authenticator's manifest
-/// has these.
+/// Returns the settings without AWS IAM Authenticator's own settings, because these are in the authenticator's
+/// manifest.
 fn authentication(authentication: &AuthenticationSpec) -> AuthenticationSpec {
     AuthenticationSpec {
         aws: authentication.aws.as_ref().map(|_| AWSAuthenticationSpec::default()),

@@ -28,7 +28,7 @@ pub struct MalformedHashLine {
 }
 
 impl KnownHashes {
-    /// The hashes of the assets and images in another configuration.
+    /// The hashes of the assets and images in `config`.
     pub fn of_config(config: &NodeupConfig) -> KnownHashes {
         let mut hashes = KnownHashes::default();
         for entry in config.assets.values().flatten() {

@@ -119,7 +119,7 @@ fn within_networks(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Pro
     within
 }
 
-/// Returns the addresses that are inside the cluster's subnets, because networks on GCE have no ranges.
+/// Returns the addresses inside the cluster's subnets. On GCE, only subnets have ranges, and networks have none.
 fn within_subnets(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> Vec<String> {
     let mut ranges = Vec::new();
     for (index, subnet) in inputs.cluster.spec.networking.subnets.iter().enumerate() {

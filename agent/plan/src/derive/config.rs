@@ -142,7 +142,7 @@ fn etcd_manifests(inputs: &Inputs<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Whether machines of the group read the store. The other machines ask kops-controller.
+/// Whether machines of the group read the store. All other machines get their configuration from kops-controller.
 fn reads_the_store(inputs: &Inputs<'_>) -> bool {
     inputs.runs_api_server() || !discovery::asks_kops_controller(inputs)
 }

@@ -10,12 +10,13 @@ use sha2::{Digest, Sha256};
 use kops_agent_spec::redaction::without_credentials;
 use kops_agent_spec::{NodeupConfig, free_text};
 
-/// A field that differs. If a text may be secret, only its size is shown. For a long text or a certificate, a hash is shown too.
+/// A field that differs between the derived configuration and kOps' configuration. If a text may be secret, only its size is shown. For a
+/// long text or a certificate, a hash is shown too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldDifference {
     /// The dotted path of the field, with the names in nodeupconfig.yaml.
     pub path: String,
-    /// The value in our configuration.
+    /// The value in the derived configuration.
     pub ours: String,
     /// The value in kOps' configuration.
     pub theirs: String,

@@ -32,7 +32,7 @@ pub(super) struct Url {
     rest: String,
 }
 
-/// The problem text for a text that is not a URL. The text may contain credentials, so they are removed.
+/// The problem for a text that is not a URL. Credentials are removed from the text.
 fn no_url(text: &str) -> Invalid {
     let shown = shown_url(text);
     let shown = shown.rsplit('@').next().unwrap_or_default();
@@ -134,7 +134,7 @@ fn escape(path: &[u8]) -> String {
     percent_encode(path, ESCAPED).to_string()
 }
 
-/// Whether Go does not escape this character of an original path.
+/// Whether Go leaves this character of an original path unescaped.
 fn may_stand_in_a_written_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte)
 }

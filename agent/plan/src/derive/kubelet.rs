@@ -88,7 +88,8 @@ fn role_labels(inputs: &Inputs<'_>) -> Vec<&'static str> {
     }
 }
 
-/// The taints of all sources together. For other settings, the group's value replaces the cluster's value.
+/// The taints of all sources together. Only taints are combined: for other settings, the group's value replaces the
+/// cluster's value.
 fn taints(inputs: &Inputs<'_>, base: &KubeletConfigSpec, overlay: &KubeletConfigSpec) -> BTreeSet<String> {
     let spec = &inputs.instance_group.spec;
     let of_nodes = inputs.cluster.spec.kubelet.iter().flat_map(|kubelet| &kubelet.taints);

@@ -42,7 +42,7 @@ pub(super) fn networking(inputs: &Inputs<'_>) -> NetworkingSpec {
     }
 }
 
-/// Whether machines need the CNI project's own plugins. If Cilium is chained to the plugin portmap, it leaves host ports to that plugin.
+/// Whether machines need the CNI project's own plugins. If Cilium is chained to the plugin portmap, that plugin handles host ports.
 pub(super) fn installs_cni_assets(inputs: &Inputs<'_>) -> bool {
     let of = &inputs.cluster.spec.networking;
     match &of.cilium {

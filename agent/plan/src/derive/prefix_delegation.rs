@@ -30,7 +30,7 @@ const SPECIAL: [(&str, u32); 3] = [
     ("hpc7a.12xlarge", MAX_PODS_OF_FEW_CPUS),
 ];
 
-/// Warns of a group that uses prefixes and does not set `maxPods`. If one of the group's instance types has no prefixes, there is no
+/// Warns about a group that uses prefixes and does not set `maxPods`. If one of the group's instance types has no prefixes, there is no
 /// warning, because kOps' `maxPods` is right for that type.
 pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
     let Some(cni) = &inputs.cluster.spec.networking.amazon_vpc else { return };
@@ -85,7 +85,7 @@ fn recommended_for_type(name: &str) -> Option<u32> {
         "nano" | "micro" if is_burstable => Some(pods_of_prefixes(2, 2)),
         "small" if family == "t3a" => Some(pods_of_prefixes(2, 4)),
         "small" | "medium" if is_burstable => Some(MAX_PODS_OF_FEW_CPUS),
-        // Types of generation 9 have 20 addresses on an interface.
+        // Types of generation 9 have 20 addresses on an interface, which is enough for the cap.
         "medium" if family.contains('9') => Some(MAX_PODS_OF_FEW_CPUS),
         "medium" if family == "m8azn" => Some(pods_of_prefixes(3, 4)),
         "medium" => Some(pods_of_prefixes(2, 4)),

@@ -26,7 +26,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason as a part of a sentence. The error message puts "perhaps" before it.
+    /// The reason as a part of a sentence. The error message puts "perhaps" before the reason.
     pub fn text(self) -> &'static str {
         match self {
             Reason::LoadBalancerAddresses => {

@@ -39,13 +39,14 @@ pub(super) fn enables_lifecycle_hook(inputs: &Inputs<'_>) -> bool {
     has_hook && max_size != Some(0)
 }
 
-/// Whether a group of this role uses the cluster's warm pool by default. Control planes and bastions do not.
+/// Whether a group of this role uses the cluster's warm pool by default. Control planes and bastions do not use this
+/// warm pool.
 fn may_share_the_clusters(role: InstanceGroupRole) -> bool {
     !matches!(role, InstanceGroupRole::ControlPlane | InstanceGroupRole::Bastion)
 }
 
-/// Whether the field `warmPoolImages` is set. If the cluster or the group has a warm pool, even a disabled one, it is set for all roles
-/// except the control plane.
+/// Whether the field `warmPoolImages` is set. If the cluster or the group has a warm pool, even a disabled one, the field is set for all
+/// roles except the control plane.
 pub(super) fn has_images(
     of_cluster: Option<&WarmPoolSpec>,
     of_group: Option<&WarmPoolSpec>,

@@ -25,7 +25,6 @@ const PAUSE_UID: i64 = 65535;
 /// The port on which the service answers probes (upstream: `KopsChannelsHealthCheck` in `pkg/wellknownports`).
 const HEALTH_PORT: i32 = 3986;
 
-/// The settings and the program of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddonsService {
     /// The settings that kOps' own pod would have.
@@ -33,7 +32,7 @@ pub struct AddonsService {
     pub program: String,
 }
 
-/// Adds the service on a control-plane machine. Other machines do not get it.
+/// Adds the service if this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;

@@ -39,8 +39,8 @@ pub(super) fn issued(
     }
 }
 
-/// A certificate of a component that runs on every node. A machine with an API server issues it itself. Other machines request it from the
-/// bootstrap server; `name` is the certificate's name in the bootstrap protocol.
+/// A certificate of a component that runs on every node. A machine with an API server issues this certificate itself. All other machines
+/// request it from the bootstrap server; `name` is the certificate's name in the bootstrap protocol.
 pub(super) fn of_every_node(
     node: &NodeConfig,
     name: &str,
@@ -108,14 +108,12 @@ fn kubeconfig(state: &mut DesiredState, node: &NodeConfig, certificate: Certific
     content
 }
 
-/// A file with the private key of this keyset.
 pub(super) fn private_key_file(node: &NodeConfig, keyset: &str, path: &str) -> File {
     let key =
         SecretPiece::KeysetPrivateKey { keyset: keyset.to_owned(), id: node.keypair_id(keyset).to_owned() };
     File::new(path, Content::SecretText(vec![key])).mode(Mode::PRIVATE)
 }
 
-/// A file with the certificate of this keyset.
 pub(super) fn certificate_file(node: &NodeConfig, keyset: &str, path: &str) -> File {
     File::text(path, node.keypair_certificate(keyset)).mode(Mode::PRIVATE)
 }

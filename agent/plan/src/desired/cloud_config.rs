@@ -8,14 +8,15 @@ use kops_agent_spec::CloudProvider;
 
 use super::{openstack_cloud_config, paths};
 
-/// Adds the configuration file. Up to kOps 1.35, also adds a second file for Kubernetes' in-tree code for clouds.
+/// Adds the configuration file of the cloud provider. Up to kOps 1.35, also adds a second file for Kubernetes' in-tree
+/// cloud providers.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let is_external = node.config.kubelet_config.cloud_provider == "external";
     if !node.has_api_server() && is_external {
         return;
     }
     let has_in_tree = node.release().has_in_tree_cloud_config();
-    // After kOps 1.35, Azure's configuration is a Secret of the cluster instead.
+    // After kOps 1.35, Azure's configuration is a Secret of the cluster, and not a file.
     if node.cloud_provider() == CloudProvider::Azure && !has_in_tree {
         return;
     }
@@ -37,10 +38,10 @@ fn add_file(node: &NodeConfig, path: &str, for_aws_controller: Vec<String>, stat
         _ => global(&[]),
     };
     let file = File::new(path, content);
-    // Upstream lets all users read the file. On OpenStack, the file contains the login, and no program of kOps reads
-    // the file there: the cloud controller manager (not root) and the CSI driver mount the Secret `openstack-project`
-    // instead (upup/models/cloudup/resources/addons/openstack.addons.k8s.io, storage-openstack.addons.k8s.io). On other
-    // clouds, these programs mount the file, which contains no secrets.
+    // Upstream lets all users read the file. On OpenStack, the file contains the login, so only root may read it here.
+    // No program of kOps reads it on OpenStack: the cloud controller manager (not root) and the CSI driver mount the
+    // Secret `openstack-project` (upup/models/cloudup/resources/addons/openstack.addons.k8s.io,
+    // storage-openstack.addons.k8s.io). On other clouds, programs of kOps mount the file, which contains no secrets.
     let is_login = node.cloud_provider() == CloudProvider::Openstack;
     state.add(if is_login { file.mode(Mode::PRIVATE) } else { file });
 }

@@ -83,14 +83,14 @@ fn flags(node: &NodeConfig) -> Vec<String> {
         log_level,
         root,
         state,
-        // The configuration file has these settings.
+        // These settings are in the configuration file.
         config_additions: _,
         config_override: _,
         registry_mirrors: _,
         selinux_enabled: _,
         nri: _,
         sandbox_image: _,
-        // `NvidiaGPU` and `GVisor` of nodeup's configuration have these settings.
+        // These settings come from `NvidiaGPU` and `GVisor` in nodeup's configuration.
         nvidia_gpu: _,
         gvisor: _,
         // These settings choose the programs to install.
@@ -100,7 +100,7 @@ fn flags(node: &NodeConfig) -> Vec<String> {
         runc: _,
         install_cri_ctl: _,
         install_nerd_ctl: _,
-        // kubelet's credential provider has this setting.
+        // This setting is for kubelet's credential provider.
         use_ecr_credentials_for_mirrors: _,
     } = node.containerd();
     let mut flags = Flags::default();
@@ -119,7 +119,7 @@ fn unit(node: &NodeConfig) -> Unit {
         .set("Unit", "Documentation", "https://containerd.io")
         .set("Unit", "After", "network.target dbus.service");
     if node.distribution.is_rhel_family() && node.containerd().selinux_enabled {
-        // Programs that come from an archive have no SELinux label.
+        // Programs from an archive have no SELinux label, so `restorecon` sets their labels.
         file = file.set("Service", "ExecStartPre", format!("/bin/sh -c 'restorecon -v {RUNC}'")).set(
             "Service",
             "ExecStartPre",
@@ -136,8 +136,7 @@ fn unit(node: &NodeConfig) -> Unit {
             format!("{PROGRAM} -c {} \"$CONTAINERD_OPTS\"", paths::CONTAINERD_CONFIG),
         )
         .set("Service", "Type", "notify")
-        // systemd must not manage the containers' cgroups. It must not stop the containers when containerd
-        // restarts.
+        // systemd must neither manage the containers' cgroups nor stop the containers when containerd restarts.
         .set("Service", "Delegate", "yes")
         .set("Service", "KillMode", "process")
         .set("Service", "Restart", "always")
@@ -159,7 +158,7 @@ fn unit(node: &NodeConfig) -> Unit {
     ])
 }
 
-/// The drop-in that makes the distribution's own containerd read this program's configuration file.
+/// The drop-in that makes the distribution's containerd read kops-agent's configuration file.
 fn drop_in(node: &NodeConfig) -> File {
     let mut file = UnitFile::default().set("Service", "EnvironmentFile", paths::ENVIRONMENT);
     file = match node.distribution.project {

@@ -13,7 +13,6 @@ use super::{certificates, kops_controller, own_service};
 pub const UNIT: &str = "kops-agent-controller.service";
 /// The configuration of the service, which kOps wrote for its own kops-controller.
 pub const CONF: &str = "/etc/kubernetes/kops-controller/config.yaml";
-/// The kubeconfig of the service.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kops-controller/kubeconfig";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.service");
 
@@ -22,7 +21,6 @@ const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.se
 const IDENTITY: &str = "system:serviceaccount:kube-system:kops-controller";
 const CERTIFICATE: &str = "kops-controller-client";
 
-/// The configuration and the program of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerService {
     /// kops-controller's `config.yaml`, as kOps wrote it ([`crate::derive::kops_controller_config`]).
@@ -32,7 +30,7 @@ pub struct ControllerService {
     pub serves_machines: bool,
 }
 
-/// Adds the service on a control-plane machine. Other machines do not get it.
+/// Adds the service if this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;

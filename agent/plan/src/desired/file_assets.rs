@@ -8,8 +8,8 @@ use crate::resource::{DesiredState, Directory, File, FreeText, Kind, ResourceId}
 /// Directories whose mode is not the default 0755. They exist on every machine and stay unchanged.
 const WITH_MODES_OF_THEIR_OWN: [&str; 3] = ["/root", "/tmp", "/var/tmp"];
 
-/// Adds the files. This function runs after every other component. So if another component describes a
-/// directory, that description stays.
+/// Adds the user's fileAssets. This function runs after every other component. So if a component describes a directory,
+/// that description stays.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     add_directory(&node.file_assets_directory(), state);
     for asset in &node.file_assets {

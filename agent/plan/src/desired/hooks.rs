@@ -74,8 +74,8 @@ fn pull(image: &str) -> Vec<String> {
     CTR.iter().chain(&["image", "pull", image]).map(|word| (*word).to_owned()).collect()
 }
 
-/// The command that runs the hook's container. The container sees the node's root at `/rootfs`, and the
-/// node's D-Bus and systemd at their usual paths, so a hook can change the node.
+/// The command that runs the hook's container. The container sees the node's root at `/rootfs`, and the node's D-Bus
+/// and systemd at their usual paths. So a hook can change the node.
 fn run(name: &str, image: &str, command: &[String], environment: &BTreeMap<String, String>) -> Vec<String> {
     const OPTIONS: [&str; 10] = [
         "run",

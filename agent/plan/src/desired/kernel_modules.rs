@@ -5,14 +5,13 @@
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, KernelModule};
 
-/// Adds the modules. The modules load before the components start, because components need them at their
-/// start.
+/// Adds the kernel modules. They load before the components that need them start.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
-    // kindnet decides on packets in user space. For other networks, iptables must see the packets on bridges.
+    // kindnet handles packets in user space. For other networks, iptables must see the packets on bridges.
     let network = if node.config.networking.kindnet.is_some() { "nfnetlink_queue" } else { "br_netfilter" };
     let others: &[&str] = if distribution.force_nftables {
-        // Calico's Felix lists ipsets even if there are no ipsets, and fails without the module.
+        // Calico's Felix lists ipsets even if none exist, and fails without the module `ip_set`.
         &["nf_tables", "nf_conntrack", "ip_set"]
     } else if distribution.project == Project::Rocky
         && distribution.version < 10.0

@@ -48,7 +48,7 @@ fn encryption_file(node: &NodeConfig) -> String {
     file(node, "encryptionconfig.yaml")
 }
 
-/// Adds the encryption's configuration if the cluster uses encryption. The configuration is a secret of the user.
+/// Adds the encryption configuration, which is a secret of the user, if the cluster uses encryption.
 fn add_encryption(node: &NodeConfig, api_server: &KubeApiServer, state: &mut DesiredState) {
     if api_server.encrypts {
         let content = Content::SecretText(vec![SecretPiece::Secret("encryptionconfig".into())]);

@@ -139,7 +139,7 @@ fn flags(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Vec<String>
         enable_profiling,
         enable_contention_profiling,
         enable_leader_migration,
-        // The pod's container has these settings.
+        // These settings are fields of the pod's container, not flags.
         image: _,
         cpu_request: _,
         cpu_limit: _,

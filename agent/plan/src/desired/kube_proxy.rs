@@ -87,13 +87,13 @@ fn flags(config: &KubeProxyConfig) -> Vec<String> {
         feature_gates,
         conntrack_max_per_core,
         conntrack_min,
-        // The pod's container has these settings.
+        // These settings are fields of the pod's container, not flags.
         image: _,
         cpu_request: _,
         cpu_limit: _,
         memory_request: _,
         memory_limit: _,
-        // Decides whether this node has kube-proxy.
+        // This setting decides whether the node has kube-proxy.
         enabled: _,
     } = config;
     let mut flags = Flags::default();

@@ -28,7 +28,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(pod(node, config).manifest_file());
 }
 
-/// Adds the configuration file, unless kOps gives it as a fileAsset. Older state stores have no such
+/// Adds the configuration file, unless the file is a fileAsset. State stores of older kOps releases have no such
 /// fileAsset.
 fn add_configuration(node: &NodeConfig, config: &KubeSchedulerConfig, state: &mut DesiredState) {
     if node.config.file_assets.iter().any(|asset| asset.path == paths::KUBE_SCHEDULER_CONFIG) {
@@ -100,14 +100,14 @@ fn flags(node: &NodeConfig, config: &KubeSchedulerConfig) -> Vec<String> {
         enable_contention_profiling,
         tls_cert_file,
         tls_private_key_file,
-        // The pod's container has these settings.
+        // These settings are fields of the pod's container, not flags.
         image: _,
         cpu_request: _,
         cpu_limit: _,
         memory_request: _,
         memory_limit: _,
         max_persistent_volumes: _,
-        // The configuration file has these settings.
+        // These settings are in the configuration file.
         qps: _,
         burst: _,
         // kOps' own kubeconfig replaces these files.

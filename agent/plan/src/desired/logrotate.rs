@@ -41,7 +41,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         );
         state.add(Unit::new("logrotate.service", service.render()));
     }
-    // The timer replaces the distribution's own daily timer, because it has the same name.
+    // The timer replaces the distribution's daily timer of the same name.
     let timer = UnitFile::default().set("Unit", "Description", "Hourly Log Rotation").set(
         "Timer",
         "OnCalendar",

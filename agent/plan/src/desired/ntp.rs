@@ -30,8 +30,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// Whether the machine uses systemd-timesyncd: Ubuntu 20.04 does (kOps up to 1.35). On Azure and GCE it does
-/// not, because chrony works better there.
+/// Whether the machine uses systemd-timesyncd. Up to kOps 1.35, Ubuntu 20.04 uses it, except on Azure and GCE, where
+/// chrony works better.
 fn uses_timesyncd(node: &NodeConfig) -> bool {
     let is_old_ubuntu = node.distribution.project == Project::Ubuntu && node.distribution.version < 22.0;
     is_old_ubuntu && !matches!(node.cloud_provider(), CloudProvider::Azure | CloudProvider::Gce)

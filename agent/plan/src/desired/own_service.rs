@@ -20,8 +20,8 @@ pub(super) fn unit_text(node: &NodeConfig, packaged: &str, program: &str) -> Str
     }
 }
 
-/// The resources that only serve kops-agent itself: its units, its timers, its link in `PATH` and its completions. Another version of
-/// kops-agent may have other texts for them. No component of Kubernetes uses these resources.
+/// The resources that only serve kops-agent itself: its units, its timers, its link in `PATH` and its completions. A different version of
+/// kops-agent may write these resources differently. No component of Kubernetes uses them.
 pub fn own_resources() -> Vec<ResourceId> {
     let units = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT].map(|unit| ResourceId::new(Kind::Unit, unit));
     units.into_iter().chain(upkeep::ids()).collect()

@@ -144,7 +144,6 @@ pub(super) struct ContainerPort {
     pub(super) host_port: Option<i32>,
 }
 
-/// How kubelet checks whether a container is healthy.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -156,7 +155,6 @@ pub(super) struct Probe {
     pub(super) failure_threshold: i32,
 }
 
-/// A request that a healthy container answers.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct HttpGet {
@@ -174,8 +172,8 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    /// Resources of a control-plane component. The CPU request is always set. The other amounts are set only
-    /// if the user sets them.
+    /// Resources of a control-plane component. The CPU request is always set. All other requests and limits are set
+    /// only if the user sets them.
     pub(super) fn of_component(
         cpu_request: Option<&Quantity>,
         usual_cpu_request: &str,

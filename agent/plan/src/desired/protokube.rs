@@ -177,7 +177,7 @@ mod tests {
     const UNIT: (Kind, &str) = (Kind::Unit, "protokube.service");
     const POD: (Kind, &str) = (Kind::File, "/etc/kubernetes/manifests/kops-channels.manifest");
 
-    /// A control plane as kOps of this version configures it.
+    /// A control plane that kOps of this version configures.
     fn of_kops(version: &str, uses_gossip: bool) -> NodeConfig {
         control_plane(|inputs| {
             inputs.config.uses_legacy_gossip = Some(uses_gossip);

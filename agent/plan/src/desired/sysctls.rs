@@ -6,7 +6,7 @@ use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::CloudProvider;
 
-/// The first parameters of every node. The range of Services' ports follows in the file.
+/// The first parameters of every node. In the file, the range of Services' ports comes next.
 const MEMORY_AND_LOCKUPS: &str = "\
 # Databases and search engines map many files into memory.
 vm.max_map_count = 1048576
@@ -16,7 +16,7 @@ kernel.softlockup_panic = 1
 kernel.softlockup_all_cpu_backtrace = 1
 ";
 
-/// More parameters of every node. They follow the range of Services' ports in the file.
+/// More parameters of every node. In the file, they come after the range of Services' ports.
 const CONNECTIONS_AND_FILES: &str = "\
 # Many connections, waiting and open, with buffers for fast networks.
 net.core.somaxconn = 32768
@@ -66,14 +66,15 @@ const FORWARD_IPV4: &str = "
 net.ipv4.ip_forward=1
 ";
 
-/// Packets of Cilium's pods arrive on another interface than the interface for replies. The reverse path filter would drop such packets.
+/// Packets of Cilium's pods arrive on one interface, and the replies leave through a different interface. The reverse path filter would
+/// drop these packets.
 const CILIUM: &str = "
 net.ipv4.conf.all.rp_filter=0
 net.ipv4.conf.lxc*.rp_filter=0
 net.ipv4.conf.cilium_*.rp_filter=0
 ";
 
-/// Adds the parameters. `sysctl` applies them whenever the file changes.
+/// Adds the file of kernel parameters. `sysctl` applies the parameters whenever the file changes.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let mut text = String::from(MEMORY_AND_LOCKUPS);
     text.push_str(&format!(
@@ -113,7 +114,8 @@ fn is_flannel_over_iptables(node: &NodeConfig) -> bool {
 }
 
 /// Debian 11 gets its IPv6 route from router advertisements. A kernel that forwards packets ignores router advertisements, unless
-/// `accept_ra` is 2 for the interface. The setting for all interfaces only affects interfaces that appear later.
+/// `accept_ra` is 2 for the interface. The setting for all interfaces only affects interfaces that appear later, so each present interface
+/// gets its own setting.
 fn accept_router_advertisements(node: &NodeConfig) -> String {
     let distribution = node.distribution;
     if distribution.project != Project::Debian || distribution.version >= 12.0 {

@@ -116,7 +116,7 @@ impl Machine {
         self.resolve().unwrap_err().to_string()
     }
 
-    /// The resources that this component adds on this machine.
+    /// The resources that `add` adds on this machine.
     pub(super) fn desired(&self, add: fn(&NodeConfig, &mut DesiredState)) -> Desired {
         let node = self.resolve().unwrap();
         let mut state = DesiredState::default();

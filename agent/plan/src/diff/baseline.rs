@@ -37,7 +37,7 @@ pub struct Times {
     pub unread: BTreeSet<ResourceId>,
 }
 
-/// The units and static pods that run on a machine where the agent has left no record.
+/// The units and static pods that run on a machine where the agent has no record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstSight {
     /// Units and static pods that run with the present files.
@@ -46,8 +46,8 @@ pub struct FirstSight {
     pub outdated: Vec<(ResourceId, ResourceId)>,
 }
 
-/// Records that each running unit and each present static pod has read the observed files. Skips units and pods for which the agent already
-/// recorded what they read, and units and pods that started before one of their files changed.
+/// Records that each running unit and each present static pod has read the observed files. Skips units and pods with a recorded reading,
+/// and units and pods that started before one of their files changed.
 pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, times: &Times) -> FirstSight {
     let mut sight = FirstSight::default();
     let first = times.first(desired);
@@ -93,7 +93,7 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
 
 /// The files whose present content a unit's or pod's processes have not read.
 enum Unread {
-    /// According to the files' write times, all files are read.
+    /// By the files' write times, the processes have read the present content of all files.
     Nothing,
     /// Only newly issued certificates are unread. The loaded certificates stay valid until `due`, in seconds since 1970.
     Reissued {

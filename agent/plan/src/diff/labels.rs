@@ -8,7 +8,7 @@ use super::plan::Plan;
 use super::step::{Action, Change, Stage, Step};
 use crate::resource::ResourceId;
 
-/// The label of a file whose label differs from the policy's label.
+/// A file's SELinux label that differs from the policy's label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongLabel {
     /// The present label. `None` if the file has no label.
@@ -19,12 +19,13 @@ pub struct WrongLabel {
 /// The wrong labels of desired files that exist.
 pub type WrongLabels = BTreeMap<ResourceId, WrongLabel>;
 
-/// Adds the corrections of these labels to the plan.
+/// Adds the corrections of the labels in `wrong` to the plan.
 pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
     for (id, WrongLabel { found, wanted }) in wrong {
         let change = Change::Set { field: "SELinux label".into(), from: found.clone(), to: wanted.clone() };
         match plan.steps.iter_mut().find(|step| step.resource == *id) {
-            // The label is corrected first, so that it is correct before a program uses the file. New files get their label first too.
+            // The label is corrected first, so that it is correct before a program uses the file. For this reason, new files also get their
+            // label first.
             Some(step) => step.changes.insert(0, change),
             None => {
                 let (stage, resource) = (Stage::from_resource(id), id.clone());

@@ -40,7 +40,7 @@ fn format_of(path: &str) -> Option<Format> {
         | "/var/lib/kubelet/credential-provider.conf"
         | "/etc/crictl.yaml"
         | "/etc/cloud/cloud.cfg.d/99-disable-network-hotplug.cfg" => Some(Format::Yaml),
-        // Upstream writes protokube's variables in random order.
+        // Upstream writes protokube's variables in random order, so their order has no meaning.
         "/etc/sysconfig/kubelet" | "/etc/sysconfig/containerd" | "/etc/sysconfig/protokube" => {
             Some(Format::Flags)
         }
@@ -161,8 +161,8 @@ fn is_empty(value: &Value) -> bool {
     value.as_mapping().is_some_and(Mapping::is_empty)
 }
 
-/// The struct fields of kubelet's configuration. An empty struct has the same meaning as a missing struct. This is not true of an empty
-/// list, or of an empty map with free keys (`evictionHard`).
+/// The struct fields of kubelet's configuration. An empty struct has the same meaning as a missing struct. In contrast, an empty list, or
+/// an empty map with free keys (`evictionHard`), has a meaning.
 const STRUCTS_OF_KUBELET: [&str; 12] = [
     "anonymous",
     "authentication",
@@ -318,15 +318,15 @@ pub fn is_same_kubeconfig(one: &str, other: &str) -> bool {
     one == other || kubeconfig(one).is_some_and(|one| kubeconfig(other) == Some(one))
 }
 
-/// Whether a kubeconfig can stay instead of `wanted`. Both must be equal, except that the found kubeconfig may trust fewer authorities. It
-/// must trust all authorities in `least`.
+/// Whether the kubeconfig `found` can stay in place of `wanted`. The two may differ only in their authorities: `found` may trust fewer
+/// authorities, but must trust all authorities in `least`.
 pub fn serves_as_kubeconfig(found: &str, wanted: &str, least: &str) -> bool {
     let (Some(found), Some(wanted)) = (kubeconfig(found), kubeconfig(wanted)) else { return false };
     found.0 == wanted.0 && found.2 == wanted.2 && trusts_enough(&found.1, &wanted.1, least)
 }
 
-/// Whether the authorities `found` (PEM) can stay in place of `wanted`. Some authorities of `wanted` may be missing, but all of `least`
-/// must be there.
+/// Whether the authorities `found` (PEM) can stay in place of `wanted`. `found` may lack authorities of `wanted`, but must contain all
+/// authorities in `least`.
 pub fn serve_as_authorities(found: &str, wanted: &str, least: &str) -> bool {
     let set = |text: &str| blocks(text).map(|blocks| blocks.into_iter().collect());
     set(found).zip(set(wanted)).is_some_and(|(found, wanted)| trusts_enough(&found, &wanted, least))

@@ -8,7 +8,7 @@ use crate::resource::{FreeText, Mode, Resource, ResourceId};
 /// The observations of desired resources. A resource without an entry is missing.
 pub type ObservedState = BTreeMap<ResourceId, Observed>;
 
-/// What exists at the place of a desired resource.
+/// The object at the path or name of a desired resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// A resource that exists, with its present properties.
@@ -16,12 +16,12 @@ pub enum Observed {
     File(ObservedFile),
     Unit(ObservedUnit),
     Certificate(ObservedCertificate),
-    /// An object of another type than the resource, such as `a directory`.
+    /// An object whose type differs from the resource's type, such as `a directory`.
     Other(String),
 }
 
 impl Observed {
-    /// Forgets which part of the present text is free text. After that, the desired text decides what a diff hides.
+    /// Forgets which part of the present text is free text, so that the desired text decides what a diff hides.
     pub fn show_free_text(&mut self) {
         match self {
             Observed::File(file) => file.free_text = None,
@@ -31,7 +31,6 @@ impl Observed {
     }
 }
 
-/// Owner, group and mode of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     pub mode: Mode,
@@ -87,8 +86,8 @@ pub enum ObservedContent {
         archive: String,
         member: String,
     },
-    /// The observer itself compared the content with the desired content, because the content has secrets, or because another text can have
-    /// the same meaning ([`super::meaning`]).
+    /// The observer itself compared the content with the desired content. A plan cannot compare them, because the content has secrets, or
+    /// because a different text can have the same meaning ([`super::meaning`]).
     Compared {
         as_desired: bool,
     },
@@ -107,7 +106,6 @@ pub enum ObservedContent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enablement {
     Enabled,
-    /// The unit does not start at boot.
     Disabled,
     /// The unit cannot be enabled: it has no `[Install]` section, or systemd generated it.
     Static,
@@ -155,7 +153,7 @@ impl Override {
     }
 }
 
-/// The observed certificate in files of the machine.
+/// A certificate that was observed in files of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedCertificate {
     /// SHA-256 of the certificate.

@@ -104,8 +104,8 @@ impl<'a> Units<'a> {
         units
     }
 
-    /// The units that must start before these units, directly or indirectly, and the units that those units need. Never contains kubelet or
-    /// the container runtime.
+    /// The units that must start before `units`, directly or indirectly, and the units that those units need. Never contains kubelet or the
+    /// container runtime.
     fn ordered_before(&self, units: &[&str]) -> BTreeSet<String> {
         let none = BTreeSet::new();
         let mut found = BTreeSet::new();

@@ -31,7 +31,7 @@ fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
         )),
         Override::Masked(path) => Some((
             format!(
-                "it is masked ({path}), so kops-agent does not write or start it; `systemctl unmask {name}` undoes that"
+                "it is masked ({path}), so kops-agent does not write or start it; `systemctl unmask {name}` removes the mask"
             ),
             Keeping::Left,
         )),

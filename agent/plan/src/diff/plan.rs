@@ -16,8 +16,8 @@ pub struct Plan {
     /// Resources that stay, although they are no longer desired or their desired state is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Kept>,
-    /// Resources that equal the desired state although the agent did not make them. The agent adopts them: from then on it can prune and
-    /// reset them.
+    /// Resources that equal the desired state although the agent did not make them. The agent adopts these resources, so that later runs
+    /// can prune and reset them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<ResourceId>,
 }
@@ -25,10 +25,8 @@ pub struct Plan {
 /// The numbers of changes in a plan, by action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// The number of resources to create.
     pub create: Count,
     pub change: Count,
-    /// The number of resources to remove.
     pub remove: Count,
     /// The number of units and static pods in `restarts`.
     pub restart: usize,
@@ -118,7 +116,6 @@ impl Plan {
         }
     }
 
-    /// The number of resources that the agent adopts.
     pub(super) fn adopted_count(&self) -> Count {
         Count::from_resources(self.adopted.iter())
     }

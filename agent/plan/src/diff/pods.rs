@@ -22,7 +22,8 @@ pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a Resou
     desired
         .iter()
         .filter(|(id, resource)| match resource {
-            // Programs themselves write to create-only files, such as their logs.
+            // Programs write to create-only files, such as logs, by themselves. So a change of such a file needs no
+            // restart.
             Resource::File(file) => !file.create_only && is_mounted(id),
             Resource::Symlink(_) => is_mounted(id),
             _ => false,

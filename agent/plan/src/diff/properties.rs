@@ -8,7 +8,7 @@ use super::*;
 use crate::resource::*;
 use kops_agent_spec::digest::sha256_hex;
 
-/// The observation of a resource directly after it is made. `observed` has all earlier observations.
+/// The observation of a resource directly after a run has made the resource. `observed` has all earlier observations.
 fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
     Some(match resource {
         Resource::File(file) => {
@@ -204,7 +204,7 @@ proptest! {
         let done = done.min(plan.steps.len());
         apply(&plan.steps[..done], &after, &mut interrupted);
         let rest = diff(&after, &interrupted);
-        // If a restart was not done, it is still due.
+        // A restart is still due if its step was not executed.
         for step in plan.steps[done..].iter().filter(|step| step.restarts()) {
             prop_assert!(rest.step(&step.resource).is_some_and(Step::restarts), "{:?}", step);
         }
@@ -229,7 +229,7 @@ proptest! {
                     let differs = unit.text.is_some() && unit.text != present.text
                         || unit.enabled != (present.enablement == Enablement::Enabled)
                         || unit.running != present.running;
-                    // A unit that does not differ can still have a step: if a file that it reads has changed or will change.
+                    // A unit without a difference has a step if a file that it reads has changed or will change.
                     prop_assert!(!differs || ids.contains(id), "{}", id);
                 }
                 (Resource::Unit(unit), _) => {

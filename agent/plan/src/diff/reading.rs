@@ -182,7 +182,7 @@ mod tests {
         let unchanged = reading("old", Some("same"), Some(9));
         assert!(Reading::noted(&noted, at(9)).serves_as(&unchanged), "there is nothing newer to read");
         assert!(!Reading::noted(&noted, at(8)).serves_as(&reading("new", Some("other"), None)));
-        // Earlier versions of the agent recorded readings in this form.
+        // Earlier versions of the agent recorded only the digest of the bytes.
         assert!(Reading::noted("old", at(8)).serves_as(&unchanged));
         assert!(!Reading::noted("old", at(8)).serves_as(&present));
     }

@@ -27,11 +27,10 @@ pub struct Owned {
 /// The present state of a resource that the agent made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedNow {
-    /// The resource no longer exists.
     Gone,
-    /// The resource is as the agent left it.
+    /// The resource has not changed since the agent made it.
     AsLeft,
-    /// The resource has changed since the agent left it. The texts name the changed properties, such as `content`.
+    /// The resource has changed since the agent made it. The texts name the changed properties, such as `content`.
     Changed(Vec<String>),
 }
 
@@ -95,7 +94,7 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
                 kept.push(keep(&format!("its {} was changed since kops-agent wrote it", how.join(" and "))));
             }
             (Kind::Unit, _) => steps.push(step(id, vec![Change::Stop, Change::Disable, Change::Remove])),
-            // Data that a program stored on a volume stays there.
+            // Data that a program stored on a volume stays on the volume.
             (
                 Kind::File
                 | Kind::Symlink

@@ -14,7 +14,6 @@ use crate::resource::{Content, DesiredState, Kind, Resource, ResourceId};
 /// that read it have not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
-    /// No renewal was interrupted.
     No,
     Yes,
 }
@@ -65,7 +64,7 @@ fn certificate_in<'a>(desired: &'a DesiredState, id: &ResourceId) -> Option<&'a 
     }
 }
 
-/// The restart of a unit or static pod that reads a renewed file. The result has no other changes of the step.
+/// The restart of a unit or static pod that reads a renewed file. All other changes of the step are left out.
 fn restart(
     step: &Step,
     desired: &DesiredState,

@@ -50,7 +50,6 @@ impl Stage {
         Stage::Removals,
     ];
 
-    /// The stage's name for display.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Packages => "packages",

@@ -8,7 +8,6 @@ use super::plan::{Count, Plan, Summary};
 use super::removals::{Keeping, Kept};
 use super::step::{Action, Change, Stage, Step};
 
-/// The output style of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     pub colour: bool,

@@ -86,7 +86,7 @@ pub(super) fn changes(
 fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
     let desired = unit.text.as_deref()?;
     let before = present.and_then(|present| present.text.as_deref()).unwrap_or_default();
-    // The distribution decides the path of a new unit file, so the diff shows only its name.
+    // The distribution decides the path of a new unit file, so the diff shows only the unit's name.
     let path = present.map_or(unit.name.as_str(), |present| present.path.as_str());
     let before = (before, present.and_then(|present| present.free_text.as_ref()));
     let after = Text { text: desired, free_text: unit.free_text.as_ref() };

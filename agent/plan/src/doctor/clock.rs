@@ -51,7 +51,7 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
             format!("this machine's clock is {}, compared with {nearest}", differs(*least)),
             SET,
         ),
-        _ => Finding::ok(CHECK, format!("this machine's clock agrees with that of {nearest}")),
+        _ => Finding::ok(CHECK, format!("this machine's clock agrees with the clock of {nearest}")),
     }];
     // If this machine's clock agrees with one server, a server that differs has a wrong clock.
     if least.abs() <= SIGNATURES {
@@ -60,7 +60,8 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
             Finding::warning(
                 CHECK,
                 format!(
-                    "the clock of {server} differs by {} s from this machine's, which agrees with {nearest}",
+                    "the clock of {server} differs by {} s from this machine's clock, which agrees with \
+                     {nearest}",
                     ahead.abs()
                 ),
                 format!("check the clock of {server}"),

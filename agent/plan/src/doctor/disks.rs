@@ -13,7 +13,7 @@ pub(super) const INODES_EVICTED_BELOW: u64 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// A directory on this file system to which the node writes. If there are several, the first of them.
+    /// The first directory on this file system to which the node writes.
     pub path: String,
     /// Bytes that root can still write.
     pub free: u64,

@@ -12,12 +12,13 @@ use super::disks::{Disk, EVICTED_BELOW, INODES_EVICTED_BELOW, percent};
 use super::finding::Seen;
 
 /// The percentage of free space below which a disk is almost full. From this percentage, kubelet removes unused images
-/// (`imageGCHighThresholdPercent: 85`, the default). So other files fill a disk that stays below it.
+/// (`imageGCHighThresholdPercent: 85`, the default). If a disk stays below this percentage, files other than unused
+/// images fill the disk.
 const LOW_SPACE_BELOW: u64 = 15;
 /// The percentage of free inodes below which a disk is almost full.
 const LOW_INODES_BELOW: u64 = 10;
 
-/// Whether a disk is almost full. kubelet's own condition `DiskPressure` comes only when kubelet evicts pods.
+/// Whether a disk is almost full. kubelet sets its own condition `DiskPressure` only when it evicts pods.
 pub fn disk_pressure_soon(disks: &Seen<Vec<Disk>>) -> EarlyWarning {
     let warning = |reason, message: &str| EarlyWarning::new(DISK_PRESSURE_SOON, reason, message);
     let disks = match disks {
@@ -34,7 +35,7 @@ pub fn disk_pressure_soon(disks: &Seen<Vec<Disk>>) -> EarlyWarning {
     match disks.iter().min_by_key(|disk| percent(disk.free, disk.total)) {
         Some(Disk { path, free, total, .. }) => warning(
             WarningReason::DiskSpaceSufficient,
-            &format!("the fullest file system is that of {path}: {} % of it is free", percent(*free, *total)),
+            &format!("the file system of {path} is the fullest, with {} % free", percent(*free, *total)),
         ),
         None => warning(WarningReason::NotObserved, "no file system of this node was found"),
     }
@@ -107,7 +108,7 @@ pub fn certificate_expires_soon(
             warning(WarningReason::NotObserved, &message)
         }
         (Some(first), None) => {
-            let message = format!("{}; all others expire later", named(first, "expires at"));
+            let message = format!("{}; all other certificates expire later", named(first, "expires at"));
             warning(WarningReason::CertificatesValid, &message)
         }
         (None, None) => {

@@ -101,7 +101,7 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
         }
         NameOutcome::Addresses(_) | NameOutcome::Absent(_) if of_cluster && is_control_plane => Finding::ok(
             DNS,
-            format!("{name} ({of}) has no address yet: the first control plane gives it one"),
+            format!("{name} ({of}) has no address yet: the first control plane registers one"),
         ),
         NameOutcome::Addresses(_) => Finding::problem(
             DNS,

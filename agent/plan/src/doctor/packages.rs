@@ -27,7 +27,7 @@ pub struct PackageLock {
 pub struct Repositories {
     /// The number of repositories that can be read.
     pub answering: usize,
-    /// The package manager's messages about the other repositories.
+    /// The package manager's messages about repositories that cannot be read.
     pub complaints: Vec<String>,
 }
 

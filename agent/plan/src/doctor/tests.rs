@@ -377,7 +377,7 @@ fn packages() {
     let mut observed = healthy();
     missing(3, &[])(&mut observed);
     assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
-    // The desired packages are unknown. Another finding reports that.
+    // A different finding reports that the desired packages are unknown.
     observed.packages = Packages { missing: None, ..healthy().packages };
     assert!(findings(&observed).iter().all(|finding| finding.check != "repositories"));
 }

@@ -7,7 +7,6 @@ const CHECK: &str = "volumes";
 /// The volumes that a node mounts, and the disks of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
-    /// The volumes to mount.
     pub wanted: Vec<Volume>,
     /// The disks and partitions of this machine.
     pub devices: Vec<Device>,

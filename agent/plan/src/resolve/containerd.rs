@@ -164,7 +164,7 @@ fn version(config: &ContainerdConfig) -> Result<ContainerdVersion, Invalid> {
         .ok_or_else(|| Invalid::new(format!("{text:?} is not a version; use a version such as 2.1.4")))
 }
 
-/// containerd exits if it does not know the level (`ParseLevel` of github.com/sirupsen/logrus).
+/// containerd exits if it does not know the log level (`ParseLevel` of github.com/sirupsen/logrus).
 fn check_log_level(level: &str, problems: &mut Problems) {
     if !level.is_empty() && !LOG_LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
         problems.add(
@@ -174,7 +174,7 @@ fn check_log_level(level: &str, problems: &mut Problems) {
     }
 }
 
-/// containerd exits if both settings name one directory (`CreateTopLevelDirectories` in cmd/containerd/server/server.go).
+/// containerd exits if `root` and `state` are equal (`CreateTopLevelDirectories` in cmd/containerd/server/server.go).
 fn check_directories(config: &ContainerdConfig, problems: &mut Problems) {
     let [address, root, state] = [&config.address, &config.root, &config.state]
         .map(|path| path.as_deref().filter(|path| !path.is_empty()));
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn a_gpu_gives_a_warning_while_the_image_is_unknown() {
         for (id, distro, told) in [("debian", "12", 1), ("ubuntu", "24.04", 0)] {
-            // This machine has other problems too, but they do not matter here.
+            // The machine also has problems that this test ignores.
             let problems = resolved(|inputs| with_gpu(id, distro, None, inputs)).err().unwrap_or_default();
             let warnings: Vec<String> = problems.warnings().iter().map(ToString::to_string).collect();
             assert_eq!(warnings.len(), told, "{warnings:?}");

@@ -10,13 +10,13 @@ use toml::Value;
 
 use super::containerd_config::{CRI_IMAGES, CRI_OF_1, CRI_RUNTIME};
 
-/// In place of a plugin's name: the top level of the configuration file.
+/// The top level of the configuration file, in place of a plugin's name.
 pub(super) const FILE: &str = "";
 const OVERLAYFS: &str = "io.containerd.snapshotter.v1.overlayfs";
-/// In the path of a table, this name stands for any name.
+/// Matches any name in the path of a table.
 const ANY: &str = "*";
-/// Ranges of versions of the configuration file: of containerd 1, of containerd 2, of both, and of both including older versions that
-/// containerd 1 migrates.
+/// Versions of the configuration file: of containerd 1, of containerd 2, of both, and of both with the older versions that containerd 1
+/// migrates.
 const OF_1: RangeInclusive<i64> = 2..=2;
 const OF_2: RangeInclusive<i64> = 3..=i64::MAX;
 const OF_BOTH: RangeInclusive<i64> = 2..=i64::MAX;
@@ -32,7 +32,7 @@ struct Keys {
     known: &'static str,
 }
 
-/// The types except for strings. Each has its character, and its name for messages.
+/// All types except strings, each with its character and its name in messages.
 const TYPES: [(char, &str); 4] =
     [('?', "true or false"), ('#', "a whole number"), ('*', "a list of strings"), ('/', "a table")];
 const STRING: &str = "a string";
@@ -140,7 +140,8 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
         let (own, most) = (plain(key), key.len() / 4);
         let nearest = names()
             .map(|known| (plain(known), known))
-            // The distance is at least the difference of the lengths. A user's file may have thousands of unknown keys of any length.
+            // The distance is at least the difference of the lengths, so keys with a very different length are skipped. A user's file may
+            // have thousands of unknown keys of any length.
             .filter(|(letters, _)| letters.len().abs_diff(own.len()) <= most)
             .map(|(letters, known)| (distance(&own, &letters), known))
             .min();

@@ -191,7 +191,7 @@ const AMAZON_LINUX_2023: Distribution = Distribution {
 };
 
 /// `ID` and `VERSION_ID` of `/etc/os-release`, and the kOps releases that support the distribution (`FindDistribution` in
-/// util/pkg/distributions/identify.go). If a version here ends in a dot, it matches every version that starts with it.
+/// util/pkg/distributions/identify.go). A `VERSION_ID` that ends in a dot matches every version with this beginning.
 const SUPPORTED: &[(&str, &str, Releases, Distribution)] = &[
     ("amzn", "2", Releases::UpTo(35), rpm(Project::AmazonLinux2, 2.0, IPTABLES)),
     ("amzn", "2023", Releases::All, AMAZON_LINUX_2023),

@@ -3,7 +3,7 @@
 
 use kops_agent_spec::invalid::Invalid;
 
-/// The most keys of a path. The reader of TOML does not read back a longer path.
+/// Maximum number of keys in a path. The TOML parser does not read longer paths.
 const MOST_KEYS: usize = 80;
 
 /// Splits a path into its keys. Quotes must enclose a whole key, and a quote inside the quotes is doubled, as

@@ -43,8 +43,7 @@ impl<'a> Gates<'a> {
         Gates { set, minor: version.minor(), is_pre_release: version.is_pre_release() }
     }
 
-    /// Whether a gate is on. Its own setting decides. Without such a setting, `AllAlpha` or `AllBeta` decides for its stage. Otherwise its
-    /// default decides.
+    /// Whether a gate is on: by its own setting, or else by the setting of `AllAlpha` or `AllBeta` for its stage, or else by its default.
     pub(super) fn is_on(&self, name: &str) -> bool {
         let Some(gate) = self.gate(name) else { return self.set.get(name).copied().unwrap_or_default() };
         let of_stage = match gate.stage {
@@ -69,7 +68,7 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Checks the value of a gate. A pre-release may still have the gates of the previous release, so a value passes if either of the two
+    /// Checks the value of a gate. A pre-release may still have the gates of the previous release. So a value passes if one of the two
     /// releases accepts it.
     fn check(&self, name: &str, value: bool) -> Result<(), Invalid> {
         self.unless_the_release_before(|gates| gates.check_in_release(name, value))

@@ -36,7 +36,6 @@ pub enum HookAction {
     Container {
         /// The image, with registry and tag.
         image: String,
-        /// The command and its arguments.
         command: Vec<String>,
         /// Environment variables of the container.
         environment: BTreeMap<String, String>,
@@ -73,7 +72,7 @@ pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Hoo
     hooks
 }
 
-/// The name of a hook. The default name comes from the hook's place in its list. The group's hooks come first.
+/// The name of a hook. A hook without a name gets a name from its index. `side` 0 is the list of the group's hooks.
 fn name(spec: &HookSpec, side: usize, index: usize) -> String {
     match (spec.name.as_str(), side) {
         ("", 0) => format!("kops-hook-{index}-ig"),

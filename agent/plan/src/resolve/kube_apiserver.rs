@@ -16,7 +16,6 @@ use kops_agent_spec::{
 use super::basis::Basis;
 use super::{Problems, StoredPod, stored_manifests};
 
-/// The API server of this machine.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeApiServer {

@@ -40,7 +40,6 @@ pub struct Kubelet {
     pub node_ips: Vec<String>,
     /// Names and addresses in the certificate of kubelet's own server. The first is the certificate's common name.
     pub serving_names: Vec<String>,
-    /// Feature gates, with their values.
     pub feature_gates: BTreeMap<String, bool>,
     /// Taints with which the node registers.
     pub taints: Vec<Taint>,
@@ -171,7 +170,8 @@ fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec 
         config.volume_plugin_directory = basis.distribution.volume_plugin_directory.into();
     }
     if basis.distribution.has_loopback_resolv_conf || basis.facts.systemd_resolved {
-        // Pods cannot reach the loopback address that systemd-resolved puts into /etc/resolv.conf.
+        // Pods cannot reach the loopback address that systemd-resolved puts into /etc/resolv.conf, so they get a
+        // different file.
         config.resolv_conf.get_or_insert_with(|| "/run/systemd/resolve/resolv.conf".into());
     }
     let limits_crash_loops = basis.release.limits_crash_loops();
@@ -181,7 +181,7 @@ fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec 
     {
         config.crash_loop_back_off_max_container_restart_period = Some(Duration::from_seconds(60));
     }
-    // kubelet may not set kOps' labels on its own Node. kops-controller sets these labels.
+    // kubelet may not set kOps' labels on its own Node, so kops-controller sets these labels.
     config.node_labels.clear();
     config
 }
@@ -234,12 +234,12 @@ fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
     }
 }
 
-/// The problem of one taint. `None` if the taint is valid. Does not compare it with other taints.
+/// The problem of one taint. `None` if the taint is valid. Does not compare the taint with other taints of the node.
 pub(crate) fn taint_problem(text: &str) -> Option<String> {
     Taint::parse(text).map_or_else(|invalid| Some(invalid.into()), |taint| taint.wrong_effect(text))
 }
 
-/// The problem of a taint with the key and the effect of another one.
+/// The problem of a taint that repeats the key and the effect of an earlier taint.
 pub(crate) fn repeated_taint(text: &str) -> String {
     format!("{text:?} has the same key and effect as another taint; remove one of them")
 }

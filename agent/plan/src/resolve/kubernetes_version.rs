@@ -25,8 +25,8 @@ impl Serialize for KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// The newest known minor version. kOps' main branch has no asset hashes for newer versions. The agent also accepts newer versions and
-    /// applies the same rules to them, because upstream's nodeup has no upper bound.
+    /// The newest known minor version. kOps' main branch has no asset hashes for newer versions. The agent also accepts newer versions,
+    /// because upstream's nodeup has no upper bound. The rules of this version apply to them.
     pub const NEWEST_KNOWN_MINOR: u64 = 36;
 
     /// Parses a version. As in upstream, a leading `v` and a missing patch number are allowed. If the text is the URL of a build, the

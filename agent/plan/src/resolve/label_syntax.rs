@@ -3,7 +3,7 @@
 use kops_agent_cluster::labels::{LONGEST, is_domain, is_name};
 use kops_agent_spec::invalid::Invalid;
 
-/// Checks a key: a name, or `domain/name`.
+/// Checks the key of a label or taint: a name, or `domain/name`.
 pub(super) fn check_key(key: &str) -> Result<(), Invalid> {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
@@ -18,7 +18,7 @@ pub(super) fn check_key(key: &str) -> Result<(), Invalid> {
     )))
 }
 
-/// Checks a value, which may be empty.
+/// Checks the value of a label or taint, which may be empty.
 pub(super) fn check_value(value: &str) -> Result<(), Invalid> {
     if value.is_empty() || is_name(value) {
         return Ok(());

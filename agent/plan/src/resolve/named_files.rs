@@ -51,7 +51,7 @@ pub(super) fn check(
 impl Component<'_> {
     fn check(&self, files: &[FileAsset], problems: &mut Problems) {
         let Component { name, settings, directory, .. } = self;
-        // Relative paths of the API server's two audit files are rejected elsewhere. The pod mounts the directories of these files.
+        // Only absolute paths are checked here. The API server's check of audit paths rejects relative paths.
         for (field, path) in self.named.iter().filter(|(_, path)| path.starts_with('/')) {
             let field = format!("{settings}.{field}");
             if !self.sees(path) {

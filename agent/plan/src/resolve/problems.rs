@@ -9,10 +9,11 @@ use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::redaction::{Redactor, without_credentials};
 use kops_agent_spec::{NodeupConfig, free_text};
 
-/// The longest text of a problem, in characters. A specification may have values of any length, and thousands of problems may name them.
-const LONGEST: usize = 2_000;
-/// The most problems of one kind. A specification may have thousands of wrong values, and each possible machine has the problems of all of
+/// Maximum length of a problem's text, in characters. A specification may have values of any length, and thousands of problems may name
 /// them.
+const LONGEST: usize = 2_000;
+/// Maximum number of problems of one kind. A specification may have thousands of wrong values, and each possible machine may have a problem
+/// with each value.
 const MOST: usize = 1_000;
 const MORE_PROBLEMS: &str =
     "there are more than 1,000 problems, so the others are not listed; correct these first";
@@ -38,7 +39,7 @@ pub struct Problems {
     warnings: Box<Once>,
 }
 
-/// Problems in the order in which they were found, each of them once. If there are more than [`MOST`], the last one says so.
+/// Problems in the order in which they were found, without duplicates. If there are more than [`MOST`] problems, the last entry says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Once {
     found: Vec<Problem>,
@@ -63,7 +64,7 @@ impl Once {
         self.found.len() > MOST
     }
 
-    /// Whether this is one of the problems. A full list may have any problem.
+    /// Whether `problem` is in the list, or may be missing only because the list is full.
     fn may_have(&self, problem: &Problem) -> bool {
         self.is_full() || self.known.contains(problem)
     }
@@ -174,7 +175,6 @@ impl Problems {
         }
     }
 
-    /// Adds all problems and warnings of `other`.
     pub fn extend(&mut self, other: Problems) {
         other.problems.found.into_iter().for_each(|problem| self.problems.add(problem, MORE_PROBLEMS));
         other.refusals.found.into_iter().for_each(|problem| self.refusals.add(problem, MORE_PROBLEMS));
@@ -304,7 +304,7 @@ mod tests {
         let last = |problems: &Problems| problems.iter().last().unwrap().to_string();
         assert_eq!((problems.iter().count(), last(&problems)), (MOST + 1, MORE_PROBLEMS.to_owned()));
         assert_eq!(problems.warnings().last().unwrap().to_string(), MORE_WARNINGS);
-        // A list with all of these problems is as full.
+        // A list that contains all of these problems is full, too.
         let mut all = Problems::default();
         all.add("spec.c", "is wrong");
         all.extend(problems);
@@ -350,7 +350,7 @@ mod tests {
         for before in [1000, 1900, 1990, 1998] {
             assert_eq!(shown(before, " is wrong"), "x".repeat(before) + "…");
         }
-        // A secret that ends before the cut is hidden as in a text without a cut. A text without a cut may also end with `…`.
+        // A secret that ends before the cut is hidden as in a whole text. A whole text may also end with `…`.
         let whole = shown(0, &"y".repeat(3000));
         assert!(!whole.contains("s0") && whole.ends_with("yyy…"), "{whole}");
         let whole = shown(1, "…");

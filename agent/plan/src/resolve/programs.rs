@@ -17,7 +17,7 @@ pub struct Program {
     pub content: Content,
 }
 
-/// The programs in `bin/` of containerd's releases since 2.0. These releases no longer have the older shims.
+/// The programs in `bin/` of containerd's releases since 2.0, which no longer include `containerd-shim` and `containerd-shim-runc-v1`.
 const CONTAINERD_2: [&str; 4] =
     ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-stress", "bin/ctr"];
 /// The programs in `bin/` of containerd's 1.x releases.
@@ -31,7 +31,7 @@ const CONTAINERD_1: [&str; 6] = [
 ];
 
 impl Assets {
-    /// The programs of containerd's release of this version; empty if the node downloads no containerd.
+    /// The programs of this containerd version; empty if the node downloads no containerd.
     pub fn containerd(&self, config: &ContainerdConfig, version: &ContainerdVersion) -> Vec<Program> {
         let Some(archive) = self.containerd_archive(config) else { return Vec::new() };
         let of_release: &[&str] = if version.is_before_2() { &CONTAINERD_1 } else { &CONTAINERD_2 };
@@ -46,7 +46,7 @@ impl Assets {
     }
 
     /// The archive of containerd: the user's own archive, or else kOps' archive. The user's archive is found by its file name, because its
-    /// URL on a mirror differs.
+    /// mirror URL differs from its original URL.
     pub fn containerd_archive(&self, config: &ContainerdConfig) -> Option<&Asset> {
         let of_user = config.packages.iter().flat_map(|packages| [&packages.url_amd64, &packages.url_arm64]);
         of_user

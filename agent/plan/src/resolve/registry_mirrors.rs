@@ -34,8 +34,8 @@ pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Prob
             problems.warn(
                 &field,
                 format!(
-                    "the address of the mirror {} has a login, which containerd does not send; put it into the secret dockerconfig, for \
-                     the registry",
+                    "the address of the mirror {} has a login, which containerd does not send; put the login into the secret \
+                     dockerconfig, for the registry",
                     authority(mirror).rsplit('@').next().unwrap_or_default()
                 ),
             );
@@ -43,7 +43,7 @@ pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Prob
     }
 }
 
-/// Whether a text is a URL of a mirror. containerd puts `https://` before an address that does not begin with `http`.
+/// Whether a text is the URL of a mirror. containerd puts `https://` before a text that does not begin with `http`.
 fn is_mirror(url: &str) -> bool {
     let host = authority(url).rsplit('@').next().unwrap_or_default();
     is_host(host)

@@ -59,7 +59,7 @@ impl StoredPod {
         self.list("volumes")
     }
 
-    /// A copy of the pod in which this field of the security context has this value.
+    /// A copy of the pod with `value` in the field `field` of its security context.
     pub fn with_security_context(&self, field: &str, value: Value) -> Value {
         let mut spec = self.spec.clone();
         let mut context = spec.get("securityContext").and_then(Value::as_object).cloned().unwrap_or_default();

@@ -102,12 +102,12 @@ pub(crate) fn api_server(change: impl FnOnce(&mut Inputs)) -> NodeConfig {
     })
 }
 
-/// The problems of a control-plane machine.
+/// The problems of a control-plane machine after `change`.
 pub(crate) fn problems(change: impl FnOnce(&mut Inputs)) -> String {
     resolved(change).unwrap_err().to_string()
 }
 
-/// Resolves a control-plane machine after this change. Returns the machine, or its problems.
+/// Resolves a control-plane machine after `change`. Returns the machine, or its problems.
 pub(crate) fn resolved(change: impl FnOnce(&mut Inputs)) -> Result<NodeConfig, Problems> {
     let mut inputs = Inputs {
         boot: BootConfig::parse(BOOT.as_bytes(), "kube_env.yaml").unwrap(),

@@ -43,7 +43,7 @@ fn device(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String
         Ok(spec.device.clone())
     } else {
         Err(Invalid::new(format!(
-            "{} is in another mount already; a device can be mounted once",
+            "{} is already in another mount; a device can be mounted only once",
             spec.device
         )))
     }
@@ -77,7 +77,8 @@ fn would_hide(path: &str) -> Option<&'static str> {
     /// Directories of `/usr/local` that a distribution creates (hier(7)). All other directories of `/usr/local` belong to the operator.
     const LOCAL: [&str; 11] =
         ["bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"];
-    /// Directories with files of many programs, which a volume would hide. A volume may be mounted below these directories.
+    /// Directories that contain files of many programs. A volume at such a directory would hide these files, but a volume may be mounted
+    /// below it.
     const SHARED: [&str; 10] = [
         "/run",
         "/root",

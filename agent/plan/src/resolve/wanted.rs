@@ -60,7 +60,7 @@ impl Inputs {
     }
 
     /// Whether the node's configuration depends on the address from OpenStack's metadata service (`getInstanceAddress`
-    /// in nodeup/pkg/model/secrets.go), and the facts lack it.
+    /// in nodeup/pkg/model/secrets.go), and the facts lack this address.
     pub fn wants_address(&self) -> bool {
         self.boot.cloud_provider == CloudProvider::Openstack
             && self.boot.instance_group_role.runs_api_server()

@@ -23,11 +23,11 @@ const CONTAINERD: [(&str, &[&str]); 3] = [
     ("usr/local/bin/", &["containerd", "crictl", "ctr"]),
     ("docker/", &["containerd", "ctr"]),
 ];
-/// Files in the archive that are not plugins.
+/// Files that are in the CNI archive, but are not plugins.
 const NO_PLUGINS: [&str; 2] = ["LICENSE", "README.md"];
 
 impl ArchiveKind {
-    /// The members that a node takes from an archive that has these files. The key is the member's file name on the node.
+    /// The members that a node takes from an archive with these files. The key is the member's file name on the node.
     pub fn taken<'a>(self, files: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
         let named: Vec<(&str, &str)> = files.into_iter().filter_map(named).collect();
         let taken: Vec<(&str, &str)> = match self {
@@ -49,7 +49,7 @@ impl ArchiveKind {
     }
 }
 
-/// A member's file name and its path. `None` if a file cannot have that name.
+/// A member's file name and its path. `None` if no file can have this name.
 fn named(member: &str) -> Option<(&str, &str)> {
     let member = member.trim_start_matches("./");
     let name = member.rsplit('/').next()?;

@@ -48,7 +48,7 @@ pub struct AssetContent {
     /// The publisher's URL, or the mirror's URL if the cluster names a mirror.
     #[serde_with(skip_apply)]
     pub url: String,
-    /// Other URLs of the same bytes. If `url` fails, the agent tries them in this order.
+    /// Mirror URLs of the download. If `url` fails, the agent tries them in this order.
     pub mirrors: Vec<String>,
     /// Lower-case hexadecimal SHA-256 of the bytes at the URL. `None` if only the publisher knows the hash.
     pub sha256: Option<String>,
@@ -75,7 +75,7 @@ pub enum FreeText {
     /// The values of environment variables in a pod's manifest.
     Variables,
     /// The numbers of the lines that are free text, from 0. All other lines are public. If the agent did not write the present file,
-    /// outputs show only lines of that file that equal a public line of this text.
+    /// outputs show only those lines of the file that equal a public line of this text.
     Lines(BTreeSet<usize>),
 }
 
@@ -87,11 +87,11 @@ pub enum SecretPiece {
     Text(String),
     /// The decoded bytes of `secrets/<name>` in the state store.
     Secret(String),
-    /// The value of a variable in the agent's environment, which kOps sets there. The first of these variables that has a value is used.
-    /// Empty if none of them has a value.
+    /// The value of the first of these variables that is set in the agent's environment. kOps sets these variables. Empty if none of them
+    /// is set.
     Environment(Vec<String>),
-    /// A line `NAME=value` with a variable that kOps sets in the agent's environment. The value can be empty. If the variable `given` has
-    /// no value, the line is left out.
+    /// A line `NAME=value` for a variable that kOps sets in the agent's environment. The value can be empty. If the variable `given` has no
+    /// value, the line is left out.
     EnvironmentLine {
         name: String,
         /// The variable that decides whether the line is written.

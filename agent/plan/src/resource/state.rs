@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{ArchiveKind, Content, Kind, Resource, ResourceId};
 use crate::unit_files::drop_in_of;
 
-/// Two different descriptions of one resource. The node could get either of them, so this is an error.
+/// A resource has two different descriptions. The node could get either of them, so this is an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{id} has two different descriptions; if a fileAsset or hook uses the name of a resource of kOps, rename or remove it"
@@ -37,7 +37,7 @@ impl DesiredState {
         &self.data_folders
     }
 
-    /// Records that the file list of this archive is only an assumption. `archive` is its SHA-256.
+    /// Records that the file list of an archive is only an assumption. `archive` is the SHA-256 of the archive.
     pub fn assumes_files_of(&mut self, archive: &str, kind: ArchiveKind) {
         self.assumed_archives.insert(archive.to_owned(), kind);
     }
@@ -77,7 +77,7 @@ impl DesiredState {
         }
     }
 
-    /// Replaces the text of a unit. A state without this unit stays as it is.
+    /// Replaces the text of a unit, if the state has this unit.
     pub fn replace_unit_text(&mut self, unit: &str, text: String) {
         if let Some(Resource::Unit(unit)) = self.resources.get_mut(&ResourceId::new(Kind::Unit, unit)) {
             unit.text = Some(text);

@@ -58,7 +58,7 @@ fn yes() -> bool {
     true
 }
 
-/// A directory that is mounted at a second path, with its own options.
+/// A directory that is also mounted at a second path, with separate mount options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindMount {
@@ -105,7 +105,7 @@ pub struct KernelModule {
     pub package: Option<String>,
 }
 
-/// The IPv6 prefix for the addresses of this node's pods. The machine requests it from the cloud.
+/// The IPv6 prefix for the addresses of this node's pods. The machine requests the prefix from the cloud.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipv6Prefix {
     /// The name of this resource. A node has at most one resource of this kind.

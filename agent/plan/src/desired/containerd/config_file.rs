@@ -10,7 +10,7 @@ use crate::resolve::{CONFIG_VERSION_OF_1, NodeConfig};
 use crate::resource::{File, FreeText};
 use kops_agent_spec::NRIConfig;
 
-/// The plugin names in one format of the file.
+/// The names of plugins in one version of the file's format.
 struct Form {
     images: [&'static str; 2],
     runtime: [&'static str; 2],
@@ -50,7 +50,8 @@ pub(super) fn data_folders(config: &str) -> Vec<String> {
     folders.map(str::to_owned).collect()
 }
 
-/// The configuration that kOps generates. `has_additions` says whether it includes the user's own settings.
+/// The configuration that kOps generates. `has_additions` says whether the configuration includes the user's own
+/// settings.
 fn configuration(node: &NodeConfig, has_additions: bool) -> Table {
     let config = node.containerd();
     let runtime = &node.container_runtime;
@@ -93,7 +94,7 @@ fn pause_image(node: &NodeConfig) -> Option<String> {
     node.containerd().sandbox_image.clone()
 }
 
-/// Sets the mirrors of each registry in this file. After kOps 1.35, sets the directory with a file of mirrors for each registry instead.
+/// Sets the mirrors of each registry in this file. After kOps 1.35, sets the directory that has a file of mirrors for each registry.
 fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
     let mirrors = &node.containerd().registry_mirrors;
     if node.release().containerd_configuration_is_of_1() {

@@ -7,8 +7,8 @@ use crate::resource::{DesiredState, File, Mode};
 
 const MASQUERADE_SCRIPT: &str = "/opt/kops/bin/cni-iptables-setup";
 
-/// Adds the template. Also adds the masquerade rules if the cluster has a `nonMasqueradeCIDR` that does not contain
-/// all addresses.
+/// Adds containerd's template for the CNI configuration. Also adds the masquerade rules if the cluster has a
+/// `nonMasqueradeCIDR` that does not contain all addresses.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text(paths::CONTAINERD_CNI_TEMPLATE, cni_template(node)));
     let inside = &node.config.networking.non_masquerade_cidr;

@@ -7,7 +7,8 @@ use crate::desired::paths;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
 
-/// Adds the files, unless the user overrides containerd's configuration, or the configuration file itself has the mirrors.
+/// Adds one file of mirrors for each registry, unless the user overrides containerd's configuration, or the configuration file itself has
+/// the mirrors.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let config = node.containerd();
     if config.config_override.is_some() || node.release().containerd_configuration_is_of_1() {
@@ -25,7 +26,8 @@ fn directory(registry: &str) -> &str {
     if registry == "*" { "_default" } else { registry.trim_matches('/') }
 }
 
-/// The text of the file. A repeated mirror is in the file only once, because TOML rejects a repeated table.
+/// The text of a registry's file of mirrors. A repeated mirror is in the file only once, because TOML rejects a
+/// repeated table.
 fn hosts(mirrors: &[String]) -> String {
     let mut text = String::new();
     let mut seen = BTreeSet::new();

@@ -102,7 +102,7 @@ pub(super) fn flags(node: &NodeConfig, api_server: &KubeApiServer) -> Vec<String
         default_not_ready_toleration_seconds,
         default_unreachable_toleration_seconds,
         delete_collection_workers,
-        // The pod's container has these settings.
+        // These settings are fields of the pod's container, not flags.
         image: _,
         cpu_request: _,
         cpu_limit: _,

@@ -17,11 +17,13 @@ use super::{authentication, flags};
 
 const HEALTHCHECK_PORT: i32 = 3990;
 
-/// The DNS names under which dns-controller publishes a machine's addresses while its API server's pod exists.
+/// The DNS names under which dns-controller publishes a machine's addresses while the pod of the machine's API server
+/// exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::desired) enum Published {
     ApiServer,
-    /// Includes the bootstrap server's name. The bootstrap server is a service of the machine, so it has no pod for the annotation.
+    /// Includes the bootstrap server's name. The bootstrap server is a service of the machine and has no pod, so the API server's pod has
+    /// the annotation.
     ApiServerAndBootstrapServer,
 }
 

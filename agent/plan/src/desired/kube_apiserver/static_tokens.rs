@@ -21,7 +21,7 @@ const USERS: [&str; 9] = [
     "admin",
 ];
 
-/// Adds the file, with the tokens that the store has.
+/// Adds the file with the users' tokens from the store.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let mut pieces = Vec::new();
     for user in USERS.into_iter().filter(|user| node.secret_names.contains(*user)) {

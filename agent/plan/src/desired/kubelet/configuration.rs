@@ -239,7 +239,7 @@ pub(super) fn configuration(node: &NodeConfig) -> KubeletConfiguration {
         crash_loop_back_off_max_container_restart_period,
         event_record_qps,
         node_lease_duration_seconds,
-        // `daemon_flags` has these settings.
+        // `daemon_flags` passes these settings as flags.
         api_servers: _,
         bootstrap_kubeconfig: _,
         kubeconfig_path: _,
@@ -275,7 +275,7 @@ pub(super) fn configuration(node: &NodeConfig) -> KubeletConfiguration {
         enable_cadvisor_json_endpoints: _,
         experimental_allocatable_ignore_eviction: _,
         kube_api_qps: _,
-        // `Kubelet` has the parsed form of these settings.
+        // The parsed form of these settings is in `Kubelet`.
         eviction_hard: _,
         eviction_soft: _,
         eviction_soft_grace_period: _,

@@ -45,7 +45,7 @@ const ECR: [&str; 4] = [
 /// Google's Container Registry and Artifact Registry.
 const GOOGLE: [&str; 4] = ["gcr.io", "*.gcr.io", "container.cloud.google.com", "*.pkg.dev"];
 
-/// Adds the program and its configuration for kubelet.
+/// Adds the credential provider's program, and its configuration for kubelet.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(program) = &node.kubelet.credential_provider else { return };
     let provider = match node.cloud_provider() {

@@ -68,7 +68,7 @@ pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
         container_log_max_size,
         container_log_max_files,
         pod_pids_limit,
-        // `daemon_flags` has these settings.
+        // `daemon_flags` passes these settings.
         api_servers: _,
         bootstrap_kubeconfig: _,
         kubeconfig_path: _,
@@ -101,7 +101,7 @@ pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
         event_burst: _,
         enable_cadvisor_json_endpoints: _,
         experimental_allocatable_ignore_eviction: _,
-        // `configuration` has these settings.
+        // These settings are in `configuration`.
         image_minimum_gc_age: _,
         image_maximum_gc_age: _,
         max_parallel_image_pulls: _,
@@ -113,7 +113,7 @@ pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
         client_ca_file: _,
         tls_cert_file: _,
         tls_private_key_file: _,
-        // The flag has the spec's value, but this value is kOps' default if the spec has none.
+        // The flag takes its value from the spec, because this field has kOps' default if the spec sets no value.
         runtime_request_timeout: _,
         // kOps has these fields since 1.36.
         kube_api_qps: _,

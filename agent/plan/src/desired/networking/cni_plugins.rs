@@ -26,8 +26,8 @@ const ALWAYS: [&str; 15] = [
     "vlan",
 ];
 
-/// Plugins that a later version added, each with the first version that has it
-/// (plugins/ in github.com/containernetworking/plugins, tag by tag).
+/// Plugins that were added after 0.8, each with the first version that has it (plugins/ in
+/// github.com/containernetworking/plugins, tag by tag).
 const SINCE: [(&str, (u32, u32)); 3] = [("dummy", (1, 2)), ("tap", (1, 3)), ("vrf", (0, 9))];
 
 /// Removed plugins, each with the first version that lacks it.

@@ -21,8 +21,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// Whether iproute2's tables are only in `/etc`. Newer Debian and Ubuntu, and all other
-/// distributions, have them in `/usr/share`.
+/// Whether iproute2's tables are only in `/etc`, and not in `/usr/share`.
 fn has_iproute2_in_etc(node: &NodeConfig) -> bool {
     match node.distribution.project {
         Project::Debian => node.distribution.version < 13.0,

@@ -61,7 +61,7 @@ const PLUGINS_OF_SOME: [VersionedName; 9] = [
 pub(super) fn check(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
     let (enabled, disabled) = (&config.enable_admission_plugins, &config.disable_admission_plugins);
     for (field, names) in [("enableAdmissionPlugins", enabled), ("disableAdmissionPlugins", disabled)] {
-        // A list whose only entry is empty is an empty list.
+        // A list with one empty entry counts as an empty list.
         let is_empty = names.iter().all(String::is_empty) && names.len() < 2;
         let names = items(names).filter(|_| !is_empty).map(|(_, name)| name);
         component.known(field, "admission plugin", names, &PLUGINS, &PLUGINS_OF_SOME);

@@ -105,10 +105,11 @@ const CONTROLLERS_OF_SOME: [VersionedName; 9] = [
     ("volumeattributesclass-protection-controller", 32..=u64::MAX),
 ];
 
-/// The name and the alias of the controller that gives nodes their ranges of addresses.
+/// The name and the alias of the controller that assigns address ranges to nodes.
 const NODE_IPAM: [&str; 2] = ["node-ipam-controller", "nodeipam"];
 
-/// Whether the controller runs that gives nodes their ranges of addresses. If `controllers` is empty, all controllers run.
+/// Whether kube-controller-manager runs the controller that assigns address ranges to nodes. If `controllers` is empty, all controllers
+/// run.
 pub(super) fn runs_node_ipam(controllers: &[String]) -> bool {
     let names = || items(controllers).map(|(_, name)| name);
     let is_excluded =

@@ -8,7 +8,7 @@ use crate::resolve::Problems;
 
 /// The maximum length of a unit's name (`UNIT_NAME_MAX` of systemd).
 const LONGEST_NAME: usize = 255;
-/// The maximum length of a cgroup's path, in bytes. The path has the paths of all directories above it.
+/// The maximum length of a cgroup's path, in bytes. The path includes the names of all parent directories.
 const LONGEST_PATH: usize = 1023;
 
 /// A cgroup that must exist when kubelet starts.
@@ -50,7 +50,8 @@ fn no_cgroup(name: &str) -> Invalid {
 }
 
 /// The slice that kubelet derives from a cgroup's name (`ParseSystemdToCgroupName`, `ToSystemd` in
-/// pkg/kubelet/cm/cgroup_manager_linux.go). systemd nests it in the directories of its parent slices (systemd.slice(5)).
+/// pkg/kubelet/cm/cgroup_manager_linux.go). systemd nests this slice in the directories of its parent slices
+/// (systemd.slice(5)).
 fn of_systemd(cgroup: &str) -> Option<ReservedCgroup> {
     let name = cgroup.trim_end_matches('/').rsplit('/').next()?;
     let name = name.strip_suffix(".slice").unwrap_or(name);

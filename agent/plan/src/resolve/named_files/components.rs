@@ -120,7 +120,7 @@ pub(super) fn api_server<'a>(basis: &Basis<'_>, api_server: &'a KubeApiServer) -
     }
 }
 
-/// The settings of kube-controller-manager. `None` outside of the control plane.
+/// The settings of kube-controller-manager. `None` on machines outside of the control plane.
 pub(super) fn kube_controller_manager<'a>(
     basis: &Basis<'a>,
     volume_plugin_directory: &str,
@@ -156,7 +156,7 @@ pub(super) fn kube_controller_manager<'a>(
     })
 }
 
-/// The settings of kube-scheduler. `None` outside of the control plane.
+/// The settings of kube-scheduler. `None` on machines outside of the control plane.
 pub(super) fn kube_scheduler<'a>(basis: &Basis<'a>) -> Option<Component<'a>> {
     let config =
         &basis.config.control_plane_config.as_ref().filter(|_| basis.is_control_plane())?.kube_scheduler;
@@ -176,7 +176,8 @@ pub(super) fn kube_scheduler<'a>(basis: &Basis<'a>) -> Option<Component<'a>> {
     })
 }
 
-/// kubelet's settings. kubelet does not need the file of `bootstrapKubeconfig`, because kOps gives it a kubeconfig.
+/// kubelet's settings. kubelet does not need the file of `bootstrapKubeconfig`, because kOps gives kubelet a
+/// kubeconfig.
 pub(super) fn kubelet<'a>(basis: &Basis<'a>) -> Component<'a> {
     let config = &basis.config.kubelet_config;
     let resolver = config.resolv_conf.as_deref().unwrap_or_default();

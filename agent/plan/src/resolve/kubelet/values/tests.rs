@@ -4,7 +4,7 @@ use crate::resolve::Inputs;
 use crate::resolve::testing::{control_plane, problems, resolved};
 use kops_agent_spec::kops_release::Told;
 
-/// Changes the inputs: this Kubernetes version, and these settings of kubelet.
+/// Sets the Kubernetes version and kubelet's settings in the inputs.
 fn with(version: &str, settings: &str) -> impl FnOnce(&mut Inputs) {
     let (version, settings) = (version.to_owned(), settings.to_owned());
     move |inputs| {
