@@ -20,11 +20,11 @@ const RUNC: &str = "1.3.0";
 #[derive(Clone, Debug)]
 pub struct Completed {
     pub clusters: Vec<Cluster>,
-    /// The fields that the user did not write, and whose value decides checks. They have the names of v1alpha2.
+    /// The fields that the user did not write and that influence checks, with their names in v1alpha2.
     pub fields: Vec<&'static str>,
 }
 
-/// Completes a cluster as a kOps release does. Keeps the fields that the user wrote.
+/// Completes a cluster as a kOps release does. Fields that the user wrote stay unchanged.
 pub fn completed(cluster: &Cluster, release: KopsRelease) -> Completed {
     let mut fields = Vec::new();
     let mut completed = cluster.clone();
@@ -112,7 +112,6 @@ fn complete_networking(spec: &mut ClusterSpec) {
     complete(&mut spec.cluster_dns_domain, "cluster.local");
 }
 
-/// Upstream: `BuildOptions` in pkg/model/components/kubelet.go.
 fn complete_kubelet(kubelet: &mut KubeletConfigSpec) {
     complete(&mut kubelet.cgroup_root, "/");
     complete(&mut kubelet.cluster_domain, "cluster.local");
@@ -121,7 +120,7 @@ fn complete_kubelet(kubelet: &mut KubeletConfigSpec) {
     kubelet.shutdown_grace_period_critical_pods.get_or_insert(Duration::from_seconds(10));
 }
 
-/// The components' images have the tag of the Kubernetes version, unless the user names others (upstream: pkg/model/components).
+/// An image has the tag of the Kubernetes version, unless the user sets an image (upstream: pkg/model/components).
 fn complete_components(spec: &mut ClusterSpec, version: &str) {
     spec.kubernetes_version = version.to_owned();
     let cluster_cidr = spec.networking.pod_cidr.clone();
