@@ -67,7 +67,7 @@ impl Emitter {
         }
     }
 
-    /// Writes the value of a simple key. If the value is a list, the list is not indented.
+    /// Writes the value of a simple key. A list is not indented below its key.
     fn value_of_simple_key(&mut self, value: &Value, indent: usize) {
         match value {
             Value::Array(items) if !items.is_empty() => self.sequence(items, indent),
@@ -95,8 +95,7 @@ impl Emitter {
         }
     }
 
-    /// Writes a text. The second and later lines start at column `indent`. Lines are folded after column
-    /// `width`, if it is given.
+    /// Writes a text. The second and later lines start at column `indent`. If `width` is given, lines are folded after this column.
     fn text(&mut self, text: &str, style: Style, width: Option<usize>, indent: usize) {
         self.space();
         match style {
