@@ -23,17 +23,17 @@ pub struct KubeSchedulerConfig {
     pub image: String,
     /// Leader election among the instances of kube-scheduler.
     pub leader_election: Option<LeaderElectionConfiguration>,
-    /// Whether a ConfigMap holds the policy; no longer used.
+    /// Whether the scheduler's policy is in a ConfigMap. kOps no longer uses this field.
     pub use_policy_config_map: Option<bool>,
-    /// `--feature-gates`: features switched on or off, by name.
+    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// Maximum number of volumes of one type on a node, for the environment variable `KUBE_MAX_PD_VOLS`.
     pub max_persistent_volumes: Option<i32>,
     /// Maximum number of requests per second to the API server: `clientConnection.qps` of the scheduler's
     /// configuration file.
     pub qps: Option<Quantity>,
-    /// Maximum number of requests to the API server in a burst, which may exceed `qps`:
-    /// `clientConnection.burst` of the scheduler's configuration file.
+    /// Maximum number of requests to the API server in a short burst, which may exceed `qps`: `clientConnection.burst` of the scheduler's
+    /// configuration file.
     pub burst: i32,
     /// `--kube-api-qps`: maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]

@@ -119,7 +119,7 @@ impl Emitter {
         self.at = At::Token;
     }
 
-    /// Writes a text, and breaks its lines at single spaces.
+    /// Writes a text and breaks its lines at single spaces.
     fn folded(&mut self, text: &str, width: Option<usize>, indent: usize, put: fn(char, &mut Emitter)) {
         let mut previous_is_space = false;
         let mut chars = text.char_indices().peekable();
@@ -257,7 +257,7 @@ fn is_line_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// The escape of a character within double quotes. `None` if the character needs no escape.
+/// The escape sequence of a character within double quotes. `None` if the character needs no escape sequence.
 fn escape(c: char) -> Option<String> {
     let short = match c {
         '\0' => '0',
@@ -290,8 +290,7 @@ fn escape(c: char) -> Option<String> {
     Some(format!("\\{short}"))
 }
 
-/// Formats a number as Go does after a conversion to JSON: whole numbers without a point, others in Go's
-/// shortest form.
+/// Formats a number as Go does after a conversion to JSON: whole numbers without a decimal point, and other numbers in Go's shortest form.
 fn number_text(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => float_text(float),
@@ -318,5 +317,5 @@ fn float_text(float: f64) -> String {
     }
 }
 
-/// From this power of ten on, Go's shortest form has an exponent.
+/// The smallest power of ten that Go's shortest form writes with an exponent.
 const LEAST_EXPONENT: i32 = 6;
