@@ -235,8 +235,7 @@ fn take(
     }
 }
 
-/// Puts a value at the place that `pattern` names, and creates missing mappings. Returns the path of the
-/// place.
+/// Sets the value at the path `pattern`, and creates missing mappings. Returns the path with its list indices.
 fn put(document: &mut Value, pattern: &str, indices: &[usize], value: Value) -> String {
     let mut indices = indices.iter();
     let mut path = String::new();
