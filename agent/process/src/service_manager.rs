@@ -186,7 +186,7 @@ impl Run {
         }
         if !std::mem::replace(&mut self.is_given_up, true) {
             log::error!(
-                "this run makes no progress, so systemd's timeouts will end it. Its last step: {}",
+                "this run reports no progress, so systemd will end it after a timeout; last step: {}",
                 self.status
             );
         }

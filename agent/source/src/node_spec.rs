@@ -88,7 +88,7 @@ impl NodeSpec {
                 self.inputs.secret_names.insert(name.clone());
             }
             Before::Nothing | Before::Known { .. } => {
-                log::warn!("the secret {name} is left out, as if the cluster had none: {why}");
+                log::warn!("the secret {name} is left out, as if the cluster had no such secret: {why}");
             }
         }
         self.denied.secrets.insert(name, why.to_string());

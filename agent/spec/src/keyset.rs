@@ -136,8 +136,8 @@ impl Keyset {
         for item in self.trusted_by_age() {
             let Some(certificate) = &item.certificate else {
                 let problem = format!(
-                    "its key {} has no certificate, from which its public key is taken; \
-                     distrust that key with `kops distrust keypair {} {}`",
+                    "its key {} has no certificate, so its public key is unknown; \
+                     distrust the key with `kops distrust keypair {} {}`",
                     item.id, self.name, item.id
                 );
                 return Err(SpecError::of_field(&self.url, "spec.keys", problem));

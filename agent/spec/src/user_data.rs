@@ -31,7 +31,7 @@ pub(crate) enum NoKubeEnv {
     )]
     NotThere,
     #[error(
-        "it breaks off before {KUBE_ENV} is complete; check the cloud's limit on the size of user-data, and set compressUserData on the instance group"
+        "it ends before {KUBE_ENV} is complete; check the cloud's limit on the size of user-data, and set compressUserData on the instance group"
     )]
     BreaksOff,
     #[error("its {KUBE_ENV} is not base64 of a gzip file: {0}")]

@@ -140,7 +140,7 @@ pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failur
             url,
             problem: format!(
                 "no credentials were found ({cause}); give the instance a role, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
-                 S3_ENDPOINT for another S3 server"
+                 S3_ENDPOINT if the server is not Amazon's"
             ),
         },
         S3Failure::TooLarge => StoreError::TooLarge { url },
