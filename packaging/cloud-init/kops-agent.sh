@@ -184,7 +184,7 @@ else
     say "installed $program"
 fi
 
-# New files get the SELinux label of their folder, but the policy has other labels for programs below /opt.
+# New files get the SELinux label of their folder, but the policy has different labels for programs below /opt.
 if command -v restorecon >/dev/null 2>&1; then
     restorecon -R -i "$install" /etc/environment /etc/systemd/system.conf.d || say "restorecon failed: restorecon -R -v $install tells why"
 fi

@@ -72,8 +72,8 @@ pub struct Told<'a> {
     pub by_mirrors: &'a mut Vec<String>,
 }
 
-/// Requests the hashes of these downloads that are not known yet, for one architecture or for both. Fails after all requests if a server
-/// that may know a hash cannot be reached. A hash that no server knows is no error here: the code that needs the hash reports it.
+/// Requests the missing hashes of these downloads, for one architecture or for both. Fails after all requests if a server that may know a
+/// hash cannot be reached. A hash that no server knows is no error here: the code that needs the hash reports it.
 pub async fn learn_missing(
     store: &Store,
     source: &HashSource,

@@ -34,7 +34,7 @@ pub struct Derivation {
 }
 
 pub struct Derived {
-    /// The derived configuration. If there are problems, it may be incomplete.
+    /// The derived configuration. It may be incomplete if `problems` is not empty.
     pub config: NodeupConfig,
     /// The errors of the cluster spec.
     pub problems: Problems,

@@ -33,7 +33,7 @@ pub struct Subject {
     pub organization: Vec<String>,
 }
 
-/// A certificate with its private key. Files contain it by referring to its name.
+/// A certificate with its private key. Files refer to the certificate by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {

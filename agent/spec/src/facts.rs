@@ -57,9 +57,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Identifies the machine by its name in the cloud, or by its host name if the cloud gives no name. The text also contains whether an
-    /// instance is only prepared for a warm pool. The agent compares it with the text in its record. If they differ, an image was made from
-    /// another node's disk, and the record belongs to the other machine.
+    /// Identifies the machine by its name in the cloud, or by its host name if the cloud gives no name. The text also says if an instance
+    /// is only prepared for a warm pool. The agent compares this text with the text in its record. If the texts differ, an image was made
+    /// from the disk of another node, and that node wrote the record.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;

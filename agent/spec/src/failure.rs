@@ -225,7 +225,7 @@ impl Kind {
 
     /// Whether pods can run on the machine despite the failure: the run finished, and neither the container runtime nor kubelet failed. A
     /// run at boot then ends, because other stages of the boot wait for its end. The timer's next run, or the run at the next boot,
-    /// retries. Only if images are missing ([`Kind::misses_images`]), the run at boot continues.
+    /// retries. The run at boot continues only if images are missing ([`Kind::misses_images`]).
     pub fn leaves_a_working_node(self) -> bool {
         matches!(self, Kind::UnitsFailed | Kind::ResourcesFailed | Kind::ImagesMissing)
     }

@@ -215,8 +215,8 @@ impl Redactor {
     }
 }
 
-/// Returns the forms in which a value can occur in a text: the value and each of its lines of at least `SHORTEST_PART` bytes, plain and
-/// escaped for JSON, and the whole value in base64.
+/// Returns the forms in which a value can occur in a text: the whole value and each of its lines of at least `SHORTEST_PART` bytes, plain
+/// and escaped for JSON. Also returns the whole value in base64.
 fn spellings(value: &str) -> Vec<String> {
     let whole = value.trim();
     let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_PART);

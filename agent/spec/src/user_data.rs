@@ -17,7 +17,7 @@ use crate::digest::sha256_hex;
 
 /// The file with the boot config, relative to the boot script's working directory. The boot script writes it.
 const KUBE_ENV: &str = "conf/kube_env.yaml";
-/// The maximum size of unpacked user-data, in bytes. No cloud accepts such large user-data from kOps.
+/// The maximum size of unpacked user-data, in bytes. Clouds accept only much smaller user-data, so larger user-data is not from kOps.
 const LARGEST: u64 = 4 << 20;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 

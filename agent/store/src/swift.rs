@@ -299,7 +299,7 @@ fn container(place: &Place) -> Result<String, StoreError> {
     }
 }
 
-/// The path of a place's object. Fails in the same cases as `container`.
+/// The path of a place's object. Fails if a part of the path is `.` or `..`.
 fn object(place: &Place) -> Result<String, StoreError> {
     Ok(format!("{}/{}", container(place)?, escaped(&place.key)))
 }

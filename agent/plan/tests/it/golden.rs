@@ -14,9 +14,10 @@ use kops_agent_plan::resource::{
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
-/// The machines to compare first with each other machine, in this order.
+/// Each machine is first compared with these machines, in this order.
 const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
-/// A text with fewer lines is printed completely. A longer text may be replaced by a reference to an equal text of another machine.
+/// A text with fewer than this many lines is printed completely. A longer text may be replaced by a reference to an equal text of another
+/// machine.
 const LONG: usize = 4;
 const SNAPSHOTS: &str = "../../../../tests/golden/snapshots";
 
@@ -48,7 +49,7 @@ fn every_cloud_has_snapshots_and_every_snapshot_a_cloud() {
         .iter()
         .flat_map(|cloud| Role::ALL.map(|role| format!("{cloud}-{}.snap", role.name())))
         .collect();
-    // This test must list the directory. The crate under test still reads no files.
+    // This test must list the directory. Only the crate under test must not read files.
     #[allow(clippy::disallowed_methods)]
     let there = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/snapshots"));
     let there: BTreeSet<String> =

@@ -180,8 +180,8 @@ fn the_base_configuration_is_a_whole_node() {
 }
 
 proptest! {
-    /// Any text in the configuration is written as one value. If the text changes, only its own value changes in a YAML file. In a file of
-    /// another format, the text starts no line.
+    /// Any text in the configuration is written as one value. In a YAML file, a different text changes only this value. In any other file,
+    /// no line begins inside the text.
     #[test]
     fn no_value_breaks_out_of_its_line(role in select(&Role::ALL[..]), field: Index, text in odd_text()) {
         let field = field.get::<Field>(&TEXTS);

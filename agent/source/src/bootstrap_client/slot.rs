@@ -53,8 +53,8 @@ impl KopsController {
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
     }
 
-    /// The servers, and this machine's own server if it is a control plane. Without DNS, a control plane may not find
-    /// the others, and a single control plane has no others.
+    /// The servers to ask for a slot. A control plane also asks its own server: without DNS, it may not find other control planes, or may
+    /// be the only one.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
         let mut servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         if self.identity.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
@@ -83,8 +83,8 @@ impl Outcomes {
         }
     }
 
-    /// The result for the failures of all servers. If a server answers 404 or 405 and no other server has slots, the result is that
-    /// kops-controller has no slots, even if some servers do not answer.
+    /// The result for the failures of all servers, some of which may not have answered. If a server answers 404 or 405 and no server has
+    /// slots, the result is that kops-controller has no slots.
     fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;

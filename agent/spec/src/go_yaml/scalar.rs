@@ -36,7 +36,7 @@ pub(super) fn key_style(text: &str) -> Style {
     }
 }
 
-/// Whether a character must be escaped, because it is not printable in YAML 1.1, or is a line break only in YAML 1.1 and not in YAML 1.2.
+/// Whether a character must be escaped: it is not printable in YAML 1.1, or only YAML 1.1 treats it as a line break.
 fn is_foreign(c: char) -> bool {
     c != '\n' && (!is_printable(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }

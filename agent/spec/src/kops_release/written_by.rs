@@ -120,7 +120,7 @@ impl fmt::Display for WrittenBy {
 }
 
 impl WrittenBy {
-    /// Finds the release that wrote this configuration. `told` is the version from the most reliable other source.
+    /// Finds the release that wrote this configuration. `told` is the version from the most reliable source outside the configuration.
     ///
     /// The configuration has priority over `told`, because a newer kOps may have rewritten the store after it wrote this machine's pinned
     /// configuration. Fails if the release is older than the oldest supported release.

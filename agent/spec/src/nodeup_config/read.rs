@@ -45,7 +45,7 @@ impl NodeupConfig {
         from_document(document, url)
     }
 
-    /// The fields of a `nodeupconfig.yaml` that the agent does not know. For example, a different kOps release writes them.
+    /// The fields of a `nodeupconfig.yaml` that the agent does not know, for example fields of a newer kOps release.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(ignored_fields::<NodeupConfig>(&parse_document(text, url)?))
     }

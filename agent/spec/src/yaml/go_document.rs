@@ -263,7 +263,7 @@ mod tests {
         }
         let anchored = read("base: &b {role: Node, m: 1}\nspec:\n  <<: *b\n  m: 2\n");
         assert_eq!(anchored.value["spec"], json!({"role": "Node", "m": 2}));
-        // Go's reader reads a key without quotes as a boolean if it would read such a value as a boolean.
+        // Go's reader reads `n` without quotes as a boolean, even if it is a key.
         assert_eq!(read("n: 1").value, json!({"false": 1}));
         assert_eq!(anchored.duplicates, Duplicates::default());
         let problem = problem("<<: 1");

@@ -69,7 +69,7 @@ fn listed(query: &str) -> String {
     let (prefix, delimiter, end) = (get("prefix"), get("delimiter"), get("endOffset"));
     let is_within =
         |name: &str| name.starts_with(prefix) && name >= get("startOffset") && (end.is_empty() || name < end);
-    // If a name contains the delimiter, its folder is listed once in its place.
+    // A name with the delimiter is replaced by its folder, and each folder is listed once.
     let mut entries: Vec<(String, Option<&str>)> = OBJECTS
         .iter()
         .filter(|(name, _)| is_within(name))
