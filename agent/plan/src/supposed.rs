@@ -326,7 +326,7 @@ mod tests {
         }
         let both = common([Ok::<_, String>(many.clone()), Ok(many.clone())]).unwrap();
         assert!(both.has_more() && both == many);
-        // Of two machines, one has many problems.
+        // One of two machines has many problems.
         let machines = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
         let told: Vec<(Facts, Problems)> = machines.into_iter().zip([many, one]).collect();
         assert!(merged(&told).iter().any(|problem| problem.field == "b"));

@@ -40,7 +40,6 @@ pub struct TimedStep {
 }
 
 impl TimedStep {
-    /// Duration of the step, in microseconds.
     pub fn took_us(&self) -> u64 {
         self.end_us.saturating_sub(self.begin_us)
     }

@@ -145,7 +145,6 @@ pub async fn learn_missing(
     unanswered.map_or(Ok(()), Err)
 }
 
-/// A hash and its origin.
 struct Answer {
     sha256: String,
     /// Whether nobody could change the hash on its way: it came over TLS, or from a server on this machine.

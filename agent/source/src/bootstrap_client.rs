@@ -126,7 +126,6 @@ pub fn is_already_registered(error: &anyhow::Error) -> bool {
     kind_of(error) == Kind::AlreadyRegistered
 }
 
-/// The current configuration of a group.
 pub struct Current {
     /// The text of the group's boot config, which contains the hash of `config`.
     pub boot_config: String,

@@ -35,7 +35,6 @@ impl Failing for SpecDiffers {
     }
 }
 
-/// A node's configuration and its origin.
 pub struct Configuration {
     pub config: NodeupConfig,
     pub problems: Problems,

@@ -66,7 +66,7 @@ impl Derivation {
         }
     }
 
-    /// A derivation for a machine of the group. The machine's user-data and type add what the store does not have.
+    /// A derivation for a machine of the group. The machine's user-data and type provide inputs that the store lacks.
     pub fn of_machine(files: ClusterFiles, boot: &BootConfig, facts: &Facts) -> Derivation {
         Derivation {
             machine_type: facts.cloud.instance_type().map(str::to_owned),

@@ -20,19 +20,19 @@ pub struct NodeSpec {
     pub inputs: Inputs,
     /// The secrets of the store that this node may read, by name. They are used only to apply a plan.
     pub secrets: BTreeMap<String, Secret>,
-    /// The problems of the cluster spec. If the configuration is not derived from the cluster spec, these are only warnings.
+    /// The problems of the cluster spec. If the configuration is not derived from the cluster spec, this list has only warnings.
     pub problems: Problems,
     /// The origin of the node's configuration.
     pub origin: Origin,
     /// Files of the store that this machine may not read now.
     pub denied: Denied,
-    /// URL of the store's folder of keysets; empty if this machine reads no store.
+    /// URL of the store's folder of keysets. Empty if this machine reads no store.
     pub keysets: String,
-    /// URL of the store's folder of secrets; empty if this machine reads no store.
+    /// URL of the store's folder of secrets. Empty if this machine reads no store.
     pub secret_files: String,
     /// The boot config that this node follows instead of the boot config in its user-data.
     pub followed: Option<Followed>,
-    /// The hash of the configuration as kOps wrote it, or would have written it.
+    /// The hash of the configuration that kOps wrote or would write.
     pub config_hash: String,
 }
 

@@ -39,9 +39,7 @@ pub struct SourceOptions {
     pub config_from: ConfigFrom,
     /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
     pub config_base: Option<String>,
-    /// A file with hashes of downloads.
     pub asset_hashes: Option<PathBuf>,
-    /// What to do if the derived configuration differs from the pinned configuration.
     pub on_hash_mismatch: OnHashMismatch,
     /// Which configuration of its group the node uses.
     pub follow: Follow,

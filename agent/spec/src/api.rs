@@ -5,7 +5,7 @@ use serde_with::apply;
 
 use super::omit::is_zero;
 
-/// Access to the Kubernetes API.
+/// How clients reach the Kubernetes API.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -19,7 +19,7 @@ pub struct AuthenticationSpec {
     pub oidc: Option<OIDCAuthenticationSpec>,
 }
 
-/// Kopeio's authentication; it has no settings.
+/// Kopeio's authentication. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KopeioAuthenticationSpec {}
 

@@ -58,7 +58,7 @@ pub struct ConfigServerOptions {
 }
 
 impl BootConfig {
-    /// Reads a `kube_env.yaml`. Errors name `source_file`.
+    /// Reads a `kube_env.yaml`. Errors contain `source_file`.
     pub fn parse(text: &[u8], source_file: &str) -> Result<BootConfig, SpecError> {
         parse_yaml(text, source_file)
     }

@@ -48,7 +48,7 @@ pub struct KopsControllerOptions {
 }
 
 impl KopsControllerOptions {
-    /// Reads a `config.yaml`. Errors name `source_file`.
+    /// Reads a `config.yaml`. Errors contain `source_file`.
     pub fn parse(text: &[u8], source_file: &str) -> Result<KopsControllerOptions, SpecError> {
         let options: KopsControllerOptions = parse_yaml(text, source_file)?;
         match options.cluster_name.as_str() {
@@ -120,7 +120,7 @@ pub struct ServerProviderOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AwsVerifierOptions {
-    /// The IAM roles that workers have.
+    /// The IAM roles of workers.
     #[serde_with(skip_apply)]
     pub nodes_roles: Vec<String>,
     #[serde(rename = "Region")]

@@ -204,7 +204,7 @@ impl KopsRelease {
         !self.is_at_most(35)
     }
 
-    /// Whether the boot configs of control planes and API servers also have the addresses of the API.
+    /// Whether the boot configs of control planes and API servers contain the addresses of the API.
     pub fn tells_api_servers_their_addresses(self) -> bool {
         self.is_at_most(35)
     }

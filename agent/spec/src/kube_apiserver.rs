@@ -28,7 +28,7 @@ pub struct KubeAPIServerConfig {
     pub compaction_interval: Option<Duration>,
     /// `--secure-port`: port with TLS.
     pub secure_port: i32,
-    /// `--insecure-port`: port without TLS. 0 means no such port.
+    /// `--insecure-port`: port without TLS. 0 disables the port.
     pub insecure_port: Option<i32>,
     /// `--address`: old name of the flag for the address of the port without TLS.
     pub address: String,

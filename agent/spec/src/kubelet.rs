@@ -29,9 +29,9 @@ pub struct KubeletConfigSpec {
     pub tls_cert_file: String,
     /// File of the serving key. nodeup sets this field.
     pub tls_private_key_file: String,
-    /// Cipher suites that the server offers.
+    /// Cipher suites that the kubelet's server offers.
     pub tls_cipher_suites: Vec<String>,
-    /// Oldest TLS version that the server accepts.
+    /// Oldest TLS version that the kubelet's server accepts.
     pub tls_min_version: String,
     /// `--kubeconfig`: kubeconfig with which kubelet reaches the API server.
     pub kubeconfig_path: String,
@@ -71,7 +71,7 @@ pub struct KubeletConfigSpec {
     pub kubelet_cgroups: String,
     /// `--runtime-cgroups`: cgroup of the container runtime.
     pub runtime_cgroups: String,
-    /// Port without authentication. 0 means no such port.
+    /// Port without authentication. 0 disables the port.
     pub read_only_port: Option<i32>,
     /// Cgroup to which the kubelet moves all system processes that have no cgroup.
     pub system_cgroups: String,
@@ -140,7 +140,7 @@ pub struct KubeletConfigSpec {
     pub eviction_minimum_reclaim: String,
     /// Folder of additional volume plugins.
     pub volume_plugin_directory: String,
-    /// Taints to register the node with.
+    /// Taints with which the kubelet registers the node.
     pub taints: Vec<String>,
     /// Feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,

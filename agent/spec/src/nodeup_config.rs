@@ -235,7 +235,7 @@ pub struct APIServerConfig {
     #[serde(rename = "KubeAPIServer")]
     #[serde_with(skip_apply)]
     pub kube_api_server: Option<KubeAPIServerConfig>,
-    /// Access to the Kubernetes API.
+    /// How clients reach the Kubernetes API.
     #[serde(rename = "API")]
     #[serde_with(skip_apply)]
     pub api: APISpec,

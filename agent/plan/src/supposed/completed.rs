@@ -7,7 +7,7 @@ use kops_agent_spec::{Cluster, ClusterSpec, ConfigStoreSpec, Duration, KubeletCo
 
 use crate::resolve::KubernetesVersion;
 
-/// The ranges that kOps gives a cluster (`assignCIDRs` and `defaults.go` in upup/pkg/fi/cloudup).
+/// The default address ranges that kOps gives a cluster (`assignCIDRs` and `defaults.go` in upup/pkg/fi/cloudup).
 const NON_MASQUERADE: &str = "100.64.0.0/10";
 const SERVICES: &str = "100.64.0.0/13";
 const SERVICES_IPV6: &str = "fd00:5e4f:ce::/108";
@@ -16,7 +16,7 @@ const PODS: &str = "100.96.0.0/11";
 const CONTAINERD: [((u64, u64), &str); 2] = [((1, 7), "1.7.29"), ((2, 1), "2.1.4")];
 const RUNC: &str = "1.3.0";
 
-/// A cluster that its user wrote, completed in each possible way.
+/// All possible completions of a cluster that a user wrote.
 #[derive(Clone, Debug)]
 pub struct Completed {
     pub clusters: Vec<Cluster>,

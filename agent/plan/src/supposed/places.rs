@@ -18,7 +18,7 @@ pub enum Place {
 
 use Place::{Cluster as InCluster, Group as InGroup};
 
-/// Finds the fields in the manifests of a cluster and a group that have caused problems of the group's nodes.
+/// Finds the manifest fields of a cluster and a group that caused problems of the group's nodes.
 pub struct Places<'a> {
     cluster: &'a Cluster,
     group: &'a InstanceGroup,

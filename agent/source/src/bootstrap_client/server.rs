@@ -98,9 +98,9 @@ pub(super) enum Failure {
     #[error("it answers with {status}{line}{advice}")]
     Refused {
         status: u16,
-        /// The first line of the answer; begins with punctuation.
+        /// The first line of the answer. It begins with punctuation.
         line: String,
-        /// The remedy; begins with punctuation.
+        /// The remedy. It begins with punctuation.
         advice: &'static str,
     },
     #[error("its answer {0}")]
@@ -158,12 +158,12 @@ impl Server {
         Ok(Server { shown: shown.to_owned(), url, tls_server_name: tls_server_name.to_owned() })
     }
 
-    /// The server's URL for renewals.
+    /// The server with its URL for renewals.
     pub(super) fn renewing(&self) -> Server {
         self.asked_at(renewal::PATH)
     }
 
-    /// The server's URL for slots.
+    /// The server with its URL for slots.
     pub(super) fn pacing(&self) -> Server {
         self.asked_at(message::PATH)
     }

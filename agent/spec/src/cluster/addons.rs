@@ -13,7 +13,7 @@ use crate::scalars::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSpec {
-    /// The location of the addon's manifest.
+    /// The location of the add-on's manifest.
     pub manifest: String,
 }
 
@@ -85,7 +85,7 @@ pub struct CertManagerConfig {
     /// Route 53 zones that cert-manager may change.
     #[serde(rename = "hostedZoneIDs")]
     pub hosted_zone_ids: Vec<String>,
-    /// Feature gates, each on or off.
+    /// Feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, bool>,
 }
 
@@ -101,7 +101,7 @@ pub struct NodeProblemDetectorConfig {
     pub cpu_limit: Option<Quantity>,
 }
 
-/// The controller of volume snapshots.
+/// The controller for volume snapshots.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -112,6 +112,6 @@ pub struct WarmPoolSpec {
     pub enable_lifecycle_hook: bool,
     /// Seconds to wait for an instance's report that it is ready.
     pub lifecycle_hook_timeout: Option<i32>,
-    /// Images that warming instances pull, in addition to kOps' own images.
+    /// Images that instances in the warm pool pull, in addition to kOps' own images.
     pub additional_images: Vec<String>,
 }

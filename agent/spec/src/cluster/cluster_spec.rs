@@ -91,7 +91,7 @@ pub struct ClusterSpec {
     pub cert_manager: Option<CertManagerConfig>,
     #[serde_with(skip_apply)]
     pub networking: NetworkingSpec,
-    /// Access to the Kubernetes API.
+    /// How clients reach the Kubernetes API.
     #[serde_with(skip_apply)]
     pub api: APISpec,
     /// How the API server authenticates users.
@@ -119,7 +119,7 @@ pub struct ClusterSpec {
     pub cluster_autoscaler: Option<ClusterAutoscalerConfig>,
     /// Where the cluster publishes the public keys that verify service account tokens.
     pub service_account_issuer_discovery: Option<ServiceAccountIssuerDiscoveryConfig>,
-    /// The controller of volume snapshots.
+    /// The controller for volume snapshots.
     pub snapshot_controller: Option<SnapshotControllerConfig>,
     pub karpenter: Option<KarpenterConfig>,
 }

@@ -26,7 +26,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether a later entry is a part of this entry's value. The items of a list may have the indentation of its key.
+    /// Whether a later entry is a part of this entry's value. A list's items may have the indentation of the list's key.
     fn contains(&self, later: &Entry) -> bool {
         later.indent > self.indent || later.indent == self.indent && self.key.is_some() && later.key.is_none()
     }

@@ -35,7 +35,7 @@ impl Failing for HashMismatch {
 }
 
 impl NodeupConfig {
-    /// Reads a `nodeupconfig.yaml`. Errors name `url`.
+    /// Reads a `nodeupconfig.yaml`. Errors contain `url`.
     pub fn parse(text: &[u8], url: &str) -> Result<NodeupConfig, SpecError> {
         parse_yaml(text, url)
     }
