@@ -58,8 +58,8 @@ pub struct Facts {
 
 impl Facts {
     /// Identifies the machine by its name in the cloud, or by its host name if the cloud gives no name. The text also says if an instance
-    /// is only prepared for a warm pool. The agent compares this text with the text in its record. If the texts differ, an image was made
-    /// from the disk of another node, and that node wrote the record.
+    /// is only prepared for a warm pool. The agent compares this text with the text in its record. After an image is made from a node's
+    /// disk, the record may be from a different machine.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;

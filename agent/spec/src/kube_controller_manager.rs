@@ -66,11 +66,11 @@ pub struct KubeControllerManagerConfig {
     pub use_service_account_credentials: Option<bool>,
     /// `--horizontal-pod-autoscaler-sync-period`: interval between calculations of the desired number of pods.
     pub horizontal_pod_autoscaler_sync_period: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-downscale-delay`: minimum time between a scaling operation and a scale-down.
+    /// `--horizontal-pod-autoscaler-downscale-delay`: minimum time between two scale-downs.
     pub horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
     /// `--horizontal-pod-autoscaler-downscale-stabilization`: period whose highest recommendation limits a scale-down.
     pub horizontal_pod_autoscaler_downscale_stabilization: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-upscale-delay`: minimum time between a scaling operation and a scale-up.
+    /// `--horizontal-pod-autoscaler-upscale-delay`: minimum time between two scale-ups.
     pub horizontal_pod_autoscaler_upscale_delay: Option<Duration>,
     /// `--horizontal-pod-autoscaler-initial-readiness-delay`: time after a pod's start in which a readiness change counts as the pod's
     /// first readiness.

@@ -9,7 +9,7 @@ use super::duration::Duration;
 use super::omit::is_zero;
 
 /// kOps' settings of kubelet. If the comment on a field names no flag, the field is in kubelet's configuration file. Up to kOps 1.35, most
-/// of these fields are flags, too.
+/// of these fields are flags instead.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
