@@ -35,7 +35,7 @@ pub(crate) struct Misfit {
 }
 
 impl Misfit {
-    /// Adds `part` to the path of the field: `part` of an outer document contains this document.
+    /// Adds `part` to the beginning of the field's path. `part` is the place of this document in an outer document.
     fn within(self, part: Part<'_>) -> Misfit {
         Misfit { field: joined(&part.to_string(), &self.field), ..self }
     }

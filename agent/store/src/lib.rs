@@ -110,8 +110,8 @@ impl Store {
         }
     }
 
-    /// Reads a file that may be missing. If this machine may not read the file but may list its folder, the list shows whether the file is
-    /// missing. Otherwise the result is `Denied`.
+    /// Reads a file that may be missing. If this machine may not read the file, the result is `Absent` if the list of the folder lacks the
+    /// file. Otherwise the result is `Denied`, because some stores hide whether a file exists.
     pub async fn read_if_present(&self, url: &str) -> Result<Found<Vec<u8>>, StoreError> {
         let denied = match self.read(url).await {
             Ok(bytes) => return Ok(Found::There(bytes)),

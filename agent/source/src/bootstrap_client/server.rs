@@ -215,7 +215,7 @@ impl Server {
         body: String,
     ) -> Result<Vec<u8>, Failure> {
         let mut url = self.url.clone();
-        // The connection goes to `address`, so the host in the URL only decides which name TLS verifies.
+        // The connection goes to `address`. TLS verifies the host in the URL, so the URL must contain the server's name.
         if !self.tls_server_name.is_empty() && url.set_host(Some(&self.tls_server_name)).is_err() {
             return Err(Failure::Unreachable(format!(
                 "{:?} is not a valid server name",
