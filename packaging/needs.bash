@@ -21,7 +21,7 @@ declare -rA RUSTUP_SHA256=(
     [aarch64]=e3853c5a252fca15252d07cb23a1bdd9377a8c6f3efa01531109281ae47f841c
 )
 wanted_packages=()
-# The folder for Rust if rustup is not in PATH, unless RUSTUP_HOME and CARGO_HOME are set.
+# The folder for Rust if PATH has no rustup. RUSTUP_HOME and CARGO_HOME override it.
 own_rust=${KOPS_AGENT_CACHE:-$HOME/.cache/kops-agent}/rust
 
 needs_fail() {
@@ -42,13 +42,13 @@ get_packages() {
     fi
     echo "installing by apt: $names"
     export DEBIAN_FRONTEND=noninteractive
-    # The first attempt fails if apt's lists are missing or stale. Then the lists are updated.
+    # If apt's lists are missing or stale, the first attempt fails. Then apt updates the lists.
     "${install[@]}" >/dev/null 2>&1 || { "${apt[@]}" update && "${install[@]}" >/dev/null; } ||
         needs_fail "apt could not install $names; what it says is above"
     wanted_packages=()
 }
 
-# rustc_is_at_least VERSION [COMMAND...]: whether rustc, run by COMMAND if there is one, is of this version or newer.
+# rustc_is_at_least VERSION [COMMAND...]: whether rustc has this version or a newer one. COMMAND, if given, runs rustc.
 rustc_is_at_least() {
     local found
     found=$("${@:2}" rustc --version 2>/dev/null | cut -d ' ' -f 2) || return 1
@@ -58,7 +58,7 @@ rustc_is_at_least() {
 # oldest_rust: prints the oldest Rust version that compiles the sources.
 oldest_rust() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
 
-# Without rustup, a distribution's Rust is used if it is new enough.
+# Without rustup, the distribution's Rust is used if it is new enough.
 has_rust_without_rustup() {
     [[ ${NEEDS_EXACT_RUST:-no} == no ]] && ! command -v rustup >/dev/null && command -v cargo >/dev/null && rustc_is_at_least "$(oldest_rust)"
 }
@@ -95,8 +95,8 @@ get_rust() {
     needs_fail "Rust is missing. This installs it: rustup toolchain install $channel --component rustfmt,clippy"
 }
 
-# is_exact CHANNEL: with NEEDS_EXACT_RUST, makes rustup use this channel in spite of RUSTUP_TOOLCHAIN and of overrides. Fails if
-# PATH has another cargo or rustc first.
+# is_exact CHANNEL: if NEEDS_EXACT_RUST is set, makes rustup use this channel despite RUSTUP_TOOLCHAIN and overrides. Fails if a
+# different cargo or rustc comes first in PATH.
 is_exact() {
     [[ ${NEEDS_EXACT_RUST:-no} != no ]] || return 0
     export RUSTUP_TOOLCHAIN=$1
@@ -117,13 +117,14 @@ get_rust_target() {
     needs_fail "Rust's standard library for $1 is missing. This installs it: rustup target add $1"
 }
 
-# get_rustup CHANNEL: installs rustup and this toolchain into RUSTUP_HOME and CARGO_HOME, and nothing elsewhere. RUSTUP_UPDATE_ROOT
-# names a mirror, as for rustup itself. A mirror may have another version, so its sum is not checked.
+# get_rustup CHANNEL: installs rustup and this toolchain, only into RUSTUP_HOME and CARGO_HOME. As for rustup itself,
+# RUSTUP_UPDATE_ROOT sets a mirror. The sum of a mirror's rustup-init is not verified, because a mirror may have a different
+# version.
 get_rustup() {
     local channel=$1 init=$own_rust/rustup-init protocols="=https" from=${RUSTUP_UPDATE_ROOT:-} machine url
     machine=$(uname -m)
     url=${from:-https://static.rust-lang.org/rustup}/$([[ -n $from ]] && echo dist || echo "archive/$RUSTUP")/$machine-unknown-linux-gnu/rustup-init
-    # Plain HTTP is only used if RUSTUP_UPDATE_ROOT names such a mirror.
+    # Plain HTTP is allowed only if RUSTUP_UPDATE_ROOT has an http:// URL.
     if [[ $from == http:* ]]; then protocols="=http"; fi
     echo "installing Rust $channel into $RUSTUP_HOME"
     mkdir -p "$own_rust"

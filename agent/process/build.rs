@@ -13,8 +13,8 @@ fn main() {
     println!("cargo::rustc-env=KOPS_AGENT_COMMIT={commit}");
 }
 
-/// The commit that is checked out. Cargo runs this script again when HEAD or the log of HEAD changes. The script asks git for the paths of
-/// both files, because in a worktree the files are not in `.git`.
+/// The commit that is checked out. Cargo runs this script again when HEAD or the log of HEAD changes. In a worktree both files are outside
+/// `.git`, so the script asks git for their paths.
 fn commit() -> Option<String> {
     for changed in ["HEAD", "logs/HEAD"] {
         println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", changed])?);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes this machine a node of its cluster: downloads kops-agent, checks it, and installs its unit, which also runs at every later
-# boot. packaging/cloud-init/user-data fills in the placeholders, which stand between two @.
+# Makes this machine a node of its cluster: downloads kops-agent, verifies it, and installs its unit, which also runs at later
+# boots. packaging/cloud-init/user-data replaces the placeholders, which stand between two @.
 set -euf
 umask 022
 
@@ -11,7 +11,7 @@ xz_amd64='@XZ_SHA256_AMD64@'
 agent_arm64='@URLS_ARM64@'
 sha256_arm64='@SHA256_ARM64@'
 xz_arm64='@XZ_SHA256_ARM64@'
-# Limits per mirror before the next one is tried: seconds of silence, seconds per download, and MiB per file.
+# Limits for each mirror: seconds without data, seconds per download, and MiB per file.
 silence=60 longest=900 largest=64
 
 say() { printf 'kops-agent: %s\n' "$*"; }
@@ -21,10 +21,10 @@ fail() {
     exit 1
 }
 
-# keep NAME VALUE: stores the variable in /etc/environment, which containerd and the agent's units read, also at later boots. kOps'
-# own script stores proxies there, too.
+# keep NAME VALUE: stores the variable in /etc/environment, as kOps' own script does for proxies. containerd and the agent's units
+# read this file at every start.
 keep() {
-    # Written beside the file and renamed: after a power cut, either the old file or the new one is there.
+    # The new file replaces the old one in one step, so that a power cut cannot leave a part of a file.
     new=/etc/environment.kops-agent
     if { [ ! -e /etc/environment ] || cp -p /etc/environment "$new"; } && with_variable "$1" "$2" >"$new" && sync && mv -f "$new" /etc/environment; then
         return
@@ -39,16 +39,16 @@ with_variable() {
     printf '%s=%s\n' "$1" "$2"
 }
 
-# proxies: prints the proxies of /etc/environment, one per line, as pam_env reads them: a # begins a comment anywhere, a backslash
-# joins the next line, a leading `export ` is ignored, and quotes around a value are removed.
+# proxies: prints the proxies in /etc/environment, one per line. Reads the file as pam_env does: # begins a comment anywhere, a
+# backslash joins the next line, a leading `export ` is ignored, and quotes around a value are removed.
 proxies() {
     sed -e ':line' -e 's/#.*//' -e '/\\[[:blank:]]*$/{' -e 's/\\[[:blank:]]*$//' -e '$!{' -e 'N' -e 's/\n//' -e 'b line' -e '}' -e '}' \
         -e 's/^[[:blank:]]*//' -e 's/^export //' -e 's/[[:blank:]]*$//' \
         -e "/^[^=]*=[\"']/{" -e "s/[\"']\$//" -e "s/[\"']//" -e '}' /etc/environment | grep -iE '^(https?|no)_proxy='
 }
 
-# tell_systemd: gives the stored proxies to all units. kubelet needs them: its credential providers ask registries. kOps' own script
-# does this, too.
+# tell_systemd: gives the stored proxies to all units, as kOps' own script does. kubelet needs them, because its credential
+# providers send requests to registries.
 tell_systemd() {
     folder=/etc/systemd/system.conf.d
     new=$folder/kops-agent-proxy.new
@@ -69,8 +69,8 @@ tell_systemd() {
 
 @ENVIRONMENT@
 
-# Container-Optimized OS mounts /opt read-only, and allows programs in /var/lib/toolbox. The folder alone does not identify it: the
-# first use of Flatcar's `toolbox` creates the folder, too.
+# Container-Optimized OS mounts /opt read-only, but allows programs in /var/lib/toolbox. This folder does not identify the system,
+# because Flatcar's `toolbox` creates it, too.
 install=/opt/kops
 if grep -qE '^ID="?cos"?$' /etc/os-release 2>/dev/null; then install=/var/lib/toolbox/kops; fi
 program=$install/bin/kops-agent
@@ -86,42 +86,42 @@ esac
 # has_sum FILE SUM: whether the file exists and has this SHA-256 sum.
 has_sum() { [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -d ' ' -f 1)" = "$2" ]; }
 
-# checked FILE: whether it is the kops-agent that this user-data names.
+# checked FILE: whether FILE is the kops-agent of this user-data.
 checked() { has_sum "$1" "$sha256"; }
 
-# bounded COMMAND...: runs it with a limit on the size of written files. sh counts blocks of 512 bytes; bash's are twice as large.
+# bounded COMMAND...: runs COMMAND with a limit on the size of its files. sh counts blocks of 512 bytes, bash of 1024.
 bounded() { (ulimit -f $((largest * 2048)) && exec "$@"); }
 
-# within COMMAND...: runs it bounded, and ends it after $longest seconds if `timeout` is installed.
+# within COMMAND...: like bounded, and ends COMMAND after $longest seconds if `timeout` is installed.
 within() {
     if command -v timeout >/dev/null 2>&1; then bounded timeout "$longest" "$@"; else bounded "$@"; fi
 }
 
-# fetch URL FILE: downloads the file. Returns 1 for an HTTP error (no such file), 2 for any other failure.
+# fetch URL FILE: downloads URL to FILE. Returns 1 for an HTTP error (no such file), and 2 for any other failure.
 fetch() {
     if command -v curl >/dev/null 2>&1; then
         bounded curl --fail --silent --show-error --location --connect-timeout 20 --speed-limit 1024 --speed-time "$silence" \
             --max-time "$longest" --max-filesize $((largest * 1048576)) --output "$2" "$1" || { [ $? -eq 22 ] && return 1; return 2; }
     elif command -v wget >/dev/null 2>&1; then
-        # One try, as with curl: by default wget retries a silent server twenty times.
+        # Like curl, wget must try once. By default, it retries a silent server twenty times.
         within wget -q -t 1 -T "$silence" -O "$2" "$1" || { [ $? -eq 8 ] && return 1; return 2; }
     else
         fail "neither curl nor wget is installed: use an image that has one of them, or one with the kops-agent package"
     fi
 }
 
-# differs URL SUM: prints that the file at the URL has another sum.
+# differs URL SUM: prints that the file at the URL lacks this sum.
 differs() { say "what $1 serves does not have the SHA-256 sum $2"; }
 
-# from URL: downloads the program and checks it. Uses the .xz file if this machine can unpack it, and unpacks it only if it has the
-# known sum.
+# from URL: downloads and verifies the program. If this machine has xz, it downloads the .xz file, and unpacks it only if its sum is
+# right.
 from() {
     new=$program.new
     rm -f "$new" "$new.xz"
     if [ -n "$xz_sha256" ] && command -v xz >/dev/null 2>&1; then
         fetched=0
         fetch "$1.xz" "$new.xz" || fetched=$?
-        # If the mirror did not answer, it is not asked for the uncompressed program.
+        # If the download failed without an HTTP error, the mirror is not asked for the uncompressed program.
         if [ "$fetched" = 2 ]; then return 1; fi
         if [ "$fetched" = 0 ]; then
             if has_sum "$new.xz" "$xz_sha256"; then
@@ -163,7 +163,7 @@ if command -v systemd-machine-id-setup >/dev/null 2>&1; then
 fi
 
 mkdir -p "$install/bin" "$install/conf" || fail "$install cannot be made: is its disk read-only, or full?"
-# `mv` would move a file into a folder of this name.
+# If a folder has this name, `mv` would move the file into it.
 for file in "$program" "$conf"; do
     if [ -d "$file" ]; then fail "$file is a folder: use an image without it"; fi
 done
@@ -176,7 +176,7 @@ mv -f "$conf.new" "$conf"
 umask 022
 
 if checked "$program"; then
-    # The program of an image may lack execute permission.
+    # In an image, the program may lack execute permission.
     chmod 0755 "$program"
     say "$program is here already"
 else
@@ -184,7 +184,7 @@ else
     say "installed $program"
 fi
 
-# New files get the SELinux label of their folder. The policy has other labels for programs below /opt.
+# New files get the SELinux label of their folder, but the policy has different labels for programs below /opt.
 if command -v restorecon >/dev/null 2>&1; then
     restorecon -R -i "$install" /etc/environment /etc/systemd/system.conf.d || say "restorecon failed: restorecon -R -v $install tells why"
 fi

@@ -1,4 +1,5 @@
-# Shared by the benchmarks of this folder: the measured program, a mirror with programs as large as Kubernetes', and measuring.
+# Functions for the benchmarks in this folder: the measured program, a mirror with programs as large as Kubernetes' programs, and
+# measuring.
 # shellcheck shell=bash disable=SC2154,SC2034
 # The benchmarks set `work` (their own folder), `LOG`, and `AT` (the command that runs each measured command).
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -6,12 +7,12 @@ targets=${CARGO_TARGET_DIR:-$repository/target}
 
 # ---------------------------------------------------------------- the measured program
 
-# Only --agent may set `agent`, not the environment.
+# Only --agent may set `agent`. The environment may not.
 unset agent
 
-# may_be_measured: sets `agent` to the output of packaging/build, unless --agent has named a program. Ends the benchmark if the
-# program is missing, or was not built from the commit that is checked out. If --agent names a program of another commit, only
-# prints a warning.
+# may_be_measured: sets `agent` to the output of packaging/build, unless --agent has set a program. Ends the benchmark if the
+# program is missing or is not from the commit that is checked out. For a program from --agent, a different commit only causes a
+# warning.
 may_be_measured() {
     local why named=${agent+yes}
     agent=${agent-$targets/release/kops-agent}
@@ -30,13 +31,13 @@ may_be_measured() {
     exit 1
 }
 
-# not_of_this_commit: prints why `agent` was not built from this checkout; nothing if it was.
+# not_of_this_commit: prints why `agent` is not from this checkout. Prints nothing if it is.
 not_of_this_commit() {
     local commit said changed
     commit=$(git -C "$repository" rev-parse --short=12 HEAD)
     said=$("$agent" --version) || said="nothing of its version"
     [[ $said == *"($commit)"* ]] || echo "$agent says $said, and $commit is checked out"
-    # Untracked files count, because cargo would build them, too.
+    # Untracked files count, because a build would include them.
     changed=$("$repository/packaging/is-committed" 2>/dev/null) || echo "the checkout has changes, which the program may have or not: ${changed//$'\n'/, }"
 }
 
@@ -55,13 +56,13 @@ megabytes() {
     esac
 }
 
-# grow FILE: replaces a stand-in by machine code of this machine, as large as the real program and as compressible.
+# grow FILE: replaces a stand-in by machine code that is as large and as compressible as the real program.
 offset=0
 grow() {
     local size
     size=$(megabytes "$(basename "$1")")
     offset=$(((offset + 7) % 40))
-    # tail ends with a broken pipe once head has enough.
+    # When head has read enough, tail fails with a broken pipe.
     { tail -c +$((offset * 1048576)) "$work/pool" || true; } | head -c $((size * 1048576)) >"$1.new"
     chmod --reference="$1" "$1.new"
     mv "$1.new" "$1"
@@ -92,7 +93,7 @@ fill_mirror() {
 
 median() { sort -n | awk '{ value[NR] = $1 } END { print value[int((NR + 1) / 2)] }'; }
 
-# at_most WHAT MEASURED LIMIT, at_least WHAT MEASURED LIMIT: check a promise. If it is not kept, they report that and set `broken`.
+# at_most WHAT MEASURED LIMIT and at_least WHAT MEASURED LIMIT check a promise. If it is broken, they report this and set `broken`.
 broken=0
 at_most() { is_kept "$1" "$2" "<=" "$3"; }
 at_least() { is_kept "$1" "$2" ">=" "$3"; }
@@ -102,12 +103,12 @@ is_kept() {
     broken=1
 }
 
-# this_machine DIR: prints the machine, and the file system of DIR.
+# this_machine DIR: prints a description of this machine and the type of DIR's file system.
 this_machine() {
     echo "$(uname -m), $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), Linux $(uname -r), $(stat -f -c %T "$1"); $(date -u +%F)"
 }
 
-# measured COMMAND...: runs the command by AT, and prints its seconds and its peak memory in kB.
+# measured COMMAND...: runs the command with AT. Prints the duration in seconds and the peak memory in kB.
 measured() {
     sync
     "${AT[@]}" python3 - "$@" <<'END'

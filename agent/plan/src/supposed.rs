@@ -27,8 +27,8 @@ const ADDRESS: &str = "192.0.2.10";
 const MAC: &str = "02:00:00:00:00:01";
 const NAME: &str = "supposed";
 
-/// The hypothetical machines of a group, for a kOps release and a cloud. The names of the group's image and machine types may exclude some
-/// of them.
+/// The hypothetical machines of a group, for a kOps release and a cloud. The image and the machine types of the group may exclude some
+/// machines.
 pub fn machines(cloud: CloudProvider, release: KopsRelease, group: &InstanceGroupSpec) -> Vec<Facts> {
     of_group::narrowed(all_machines(cloud, release), cloud, group)
 }
@@ -91,9 +91,9 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
     facts
 }
 
-/// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. A problem of only some machines
-/// becomes a warning that names these machines, unless every machine has at least one such problem. A warning of only some machines also
-/// names these machines. A machine that has more problems than are listed counts as if it had every problem.
+/// Merges the problems of all machines and removes duplicates. A problem of all machines stays a problem. A problem of only some machines
+/// becomes a warning that names them. If every machine has a problem that only some machines have, these problems stay problems. A warning
+/// of only some machines names them, too. If a machine's list of problems is cut, the machine counts as if it had every problem.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();
@@ -117,15 +117,15 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     }
     for warning in once(told.iter().flat_map(|(_, problems)| problems.warnings())) {
         let has = |problems: &Problems| problems.may_have_warning(warning);
-        // A machine with problems may lack warnings. So such a machine is ignored here, unless it has this warning.
+        // The list of warnings may be incomplete for a machine with problems. So that machine counts only if it has this warning.
         let decided = told.iter().filter(|(_, problems)| problems.is_empty() || has(problems));
         merged.warn(warning.field.clone(), with_names(warning, decided, has));
     }
     merged
 }
 
-/// A copy of the group without settings that cause no problems on its machines: sizes, subnets, metadata, and the name of most groups. Two
-/// groups of a cluster with equal copies have the same problems.
+/// A copy of the group without the settings that cause no problems on its machines: sizes, subnets, metadata, and the name of most groups.
+/// Two groups of a cluster with equal copies have equal problems.
 pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
     let InstanceGroup { metadata, spec } = group;
     let mut decisive = InstanceGroup { spec: spec.clone(), ..InstanceGroup::default() };
@@ -143,9 +143,10 @@ pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
     decisive
 }
 
-/// Merges the problems of several completed clusters, field by field, with the texts of the first cluster. A field is in the result only if
-/// each cluster has a problem or a warning for it. The result is a problem only if each cluster has a problem. Once the result is empty, no
-/// further clusters are decided. A cluster that has more problems than are listed counts as if it had a problem for every field.
+/// Merges the problems of several completed clusters, field by field, with the texts of the first cluster. The result has a field only if
+/// each cluster has a problem or a warning for that field. The field has a problem only if each cluster has a problem for it, and otherwise
+/// a warning. If the list of a cluster is cut, the cluster counts as if it had a problem for every field. The function stops early if no
+/// field is left.
 pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<Problems, E> {
     let mut told = told.into_iter();
     let mut common = told.next().transpose()?.unwrap_or_default();
@@ -157,7 +158,7 @@ pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<
 }
 
 fn of_both(one: &Problems, other: &Problems) -> Problems {
-    // A list that is not complete may lack the problems of the other list.
+    // An incomplete list may lack problems that the complete list has, so the result takes its problems from the complete list.
     let (one, other) = if one.has_more() && !other.has_more() { (other, one) } else { (one, other) };
     let fields: BTreeSet<&str> = other.iter().map(|problem| problem.field.as_str()).collect();
     let warned: BTreeSet<&str> = other.warnings().iter().map(|warning| warning.field.as_str()).collect();
@@ -179,11 +180,11 @@ fn of_both(one: &Problems, other: &Problems) -> Problems {
     both
 }
 
-/// The words by which a problem refers to the distribution of its machine.
+/// Problems refer to the distribution of their machine with these words.
 const DISTRIBUTION: &str = "this distribution";
 
-/// The text of a problem or warning, followed by the machines that have it. If all machines have it, only their distributions are added,
-/// and only after the words `this distribution`.
+/// The text of a problem or warning, followed by the machines that have it. If all machines have it, only their distributions follow, and
+/// only if the text contains `this distribution`.
 fn with_names<'a>(
     problem: &Problem,
     told: impl Iterator<Item = &'a (Facts, Problems)>,
@@ -325,7 +326,7 @@ mod tests {
         }
         let both = common([Ok::<_, String>(many.clone()), Ok(many.clone())]).unwrap();
         assert!(both.has_more() && both == many);
-        // Of two machines, one has many problems.
+        // One of two machines has many problems.
         let machines = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
         let told: Vec<(Facts, Problems)> = machines.into_iter().zip([many, one]).collect();
         assert!(merged(&told).iter().any(|problem| problem.field == "b"));

@@ -11,7 +11,7 @@ pub use text::{in_seconds, summary, table};
 /// The number of longest steps to show.
 const LONGEST: usize = 3;
 
-/// The kind of work that a step does. It is needed for the lower bound of a run's duration.
+/// The kind of work that a step does. The lower bound of a run's duration depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Work {
@@ -28,19 +28,18 @@ pub enum Work {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimedStep {
-    /// The step's name for display. It never contains a URL or a secret.
+    /// The step's name for people. It never contains a URL or a secret.
     pub name: String,
     pub work: Work,
     /// Start, in microseconds since the process started.
     pub begin_us: u64,
     /// End, in microseconds since the process started.
     pub end_us: u64,
-    /// The name of the step that ended last before this step started. `None` if no step ended before.
+    /// The name of the last step that ended before this step started. `None` if no step ended before this step started.
     pub waited_for: Option<String>,
 }
 
 impl TimedStep {
-    /// Duration of the step, in microseconds.
     pub fn took_us(&self) -> u64 {
         self.end_us.saturating_sub(self.begin_us)
     }
@@ -54,26 +53,24 @@ pub struct Timeline {
     pub ended_at: String,
     /// Microseconds from the start of the process to the end of the run.
     pub took_us: u64,
-    /// The lower bound for the run's duration with its packages, downloads and units, in microseconds ([`floor_us`]).
+    /// The lower bound for the run's duration, in microseconds, with the packages, downloads and units of the run ([`floor_us`]).
     pub floor_us: u64,
     /// The number of resources that the plan creates, changes or removes.
     pub changes: usize,
-    /// Whether the run completed.
     pub succeeded: bool,
     /// The run's steps, sorted by start.
     pub steps: Vec<TimedStep>,
 }
 
-/// The timelines of the recorded runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timelines {
-    /// The last run. If the last run had no changes, the last run with changes follows.
+    /// The last run. If the last run had no changes, the last run with changes is the second item.
     pub runs: Vec<Timeline>,
 }
 
 impl Timelines {
-    /// Adds a run. If the run had no changes, keeps the last run with changes too. Removes all other runs.
+    /// Adds a run and removes older runs. If the new run had no changes, the last run with changes stays.
     #[must_use]
     pub fn with(self, run: Timeline) -> Timelines {
         let changing = match run.changes {
@@ -84,7 +81,7 @@ impl Timelines {
     }
 }
 
-/// Sorts steps by start and sets each step's `waited_for`: the last step to end before this step started.
+/// Sorts steps by start and sets `waited_for` of each step to the last step that ended before it started.
 pub fn in_order(mut steps: Vec<TimedStep>) -> Vec<TimedStep> {
     steps.sort_by_key(|step| (step.begin_us, step.end_us));
     let waited_for = |step: &TimedStep| {
@@ -99,8 +96,8 @@ pub fn in_order(mut steps: Vec<TimedStep>) -> Vec<TimedStep> {
     steps
 }
 
-/// The lower bound for a run's duration, in microseconds. Packages and downloads do not depend on each other and can run in parallel. Units
-/// need both, and start one after another.
+/// The lower bound for a run's duration, in microseconds. Packages and downloads can run in parallel. Units need both, and start one after
+/// another.
 pub fn floor_us(steps: &[TimedStep]) -> u64 {
     let of =
         |work: Work| -> u64 { steps.iter().filter(|step| step.work == work).map(TimedStep::took_us).sum() };

@@ -25,7 +25,6 @@ pub fn drop_in_of(id: &ResourceId) -> Option<&str> {
     if matches!(id.kind, Kind::File | Kind::Symlink) { drop_in_of_path(&id.name) } else { None }
 }
 
-/// The unit that the drop-in file at this path belongs to.
 pub(crate) fn drop_in_of_path(path: &str) -> Option<&str> {
     if !path.ends_with(".conf") {
         return None;
@@ -34,7 +33,6 @@ pub(crate) fn drop_in_of_path(path: &str) -> Option<&str> {
     folder.strip_suffix(".d").filter(|_| !file.contains('/'))
 }
 
-/// Whether a path is in one of systemd's unit folders.
 pub fn is_of_systemd(path: &str) -> bool {
     within(path).is_some()
 }

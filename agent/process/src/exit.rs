@@ -4,11 +4,11 @@
 pub const CONVERGED: u8 = 0;
 /// Failure: a retry may help.
 pub const FAILED: u8 = 1;
-/// Wrong usage. clap exits with the same code.
+/// Wrong usage. clap uses this code, too.
 pub const USAGE: u8 = 2;
 /// The configuration is wrong: a retry cannot help.
 pub const CONFIGURATION: u8 = 3;
-/// A check found drift or another problem.
+/// A check found drift or a problem.
 pub const DIFFERENT: u8 = 4;
 
 /// The meaning of each code, for `--help` and the pages.

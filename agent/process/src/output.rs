@@ -18,18 +18,18 @@ pub fn print_text(text: &str) -> Result<u8> {
     print_bytes(plain_lines(text).as_bytes())
 }
 
-/// Prints a document for programs: byte for byte to a file or pipe, and like [`print_text`] to a terminal.
+/// Prints a document for programs. A file or pipe gets the text byte for byte. A terminal gets it like [`print_text`].
 pub fn print_document(text: &str) -> Result<u8> {
     if std::io::stdout().is_terminal() { print_text(text) } else { print_bytes(text.as_bytes()) }
 }
 
-/// Writes bytes to standard output unchanged. Use it only for data that is not text for people, or for text whose only terminal
-/// control characters are colours. A reader that has closed the pipe is not an error.
+/// Writes bytes to standard output unchanged. Use this function only for data that is not text for people, or for text whose only terminal
+/// control characters are colours. It does not fail if the reader has closed the pipe.
 pub fn print_bytes(bytes: &[u8]) -> Result<u8> {
     print_if_read(bytes).map(|_| exit::CONVERGED)
 }
 
-/// Like `print_bytes`, for output that continues. Returns `false` if the reader has closed the pipe.
+/// Like `print_bytes`, for programs that print repeatedly. Returns `false` if the reader has closed the pipe.
 pub fn print_if_read(bytes: &[u8]) -> Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -39,13 +39,13 @@ pub fn print_if_read(bytes: &[u8]) -> Result<bool> {
     }
 }
 
-/// An error and its causes, without repetition.
+/// The texts of an error and its causes, without repetition.
 pub fn error_text(error: &anyhow::Error) -> String {
     causes::joined(error.chain())
 }
 
-/// Replaces terminal control characters in each line by spaces, because an error may repeat untrusted text. In commands of this
-/// program, the full path replaces the program's name.
+/// Replaces terminal control characters in each line by spaces, because an error may contain untrusted text. Replaces the name of this
+/// program in commands by its full path.
 pub fn plain_lines(text: &str) -> String {
     let text = program::with_path_in_commands(text);
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
@@ -68,11 +68,11 @@ pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     text
 }
 
-/// The version of the JSON that commands print. It increases when a field is removed or changes its meaning.
+/// The version of the JSON that commands print. Removing a field or changing its meaning increases the version.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Prints a result as JSON without terminal control characters: an object with `schemaVersion`. A list becomes the field
-/// `items` of the object. Every command prints JSON by this function, or by [`json_line`] if its output continues.
+/// Prints a result as JSON without terminal control characters: an object with `schemaVersion`. A list becomes the field `items` of the
+/// object. Every command prints JSON with this function, or with [`json_line`] if it prints repeatedly.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
 }
@@ -96,7 +96,7 @@ fn json_text<T: Serialize>(value: &T) -> Result<String> {
     Ok(plain_json(&json) + "\n")
 }
 
-/// The printed object of a list.
+/// The object that is printed for a list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct List<'a, T> {
@@ -110,8 +110,8 @@ impl<'a, T> List<'a, T> {
     }
 }
 
-/// Adds `schemaVersion` as the first field. `before` is the white space before a field, `within` the white space after its
-/// colon. `None` if the JSON is not an object.
+/// Adds `schemaVersion` as the first field. `before` is the white space before a field, and `within` is the white space after its colon.
+/// `None` if the JSON is not an object.
 fn with_version(json: &str, [before, within]: [&str; 2]) -> Option<String> {
     let fields = json.strip_prefix('{')?;
     let end = if fields == "}" { before.trim_end_matches(' ') } else { "," };

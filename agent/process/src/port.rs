@@ -12,17 +12,17 @@ use anyhow::{Context, Result};
 use crate::program;
 
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
-/// TCP_LISTEN of the kernel's `include/net/tcp_states.h`.
+/// `TCP_LISTEN` in the kernel's `include/net/tcp_states.h`.
 const LISTENING: &str = "0A";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     Free,
-    /// Another process of this same program.
+    /// Another process that runs this program.
     ThisProgram,
-    /// A program of this name, which the kernel cuts to 15 characters.
+    /// A program with this name. The kernel cuts the name to 15 characters.
     Program(String),
-    /// A process that this one may not inspect.
+    /// A process that this process may not inspect.
     NotSeen,
 }
 
@@ -46,7 +46,7 @@ pub fn holder(port: u16) -> Result<Holder> {
         if !has_socket(&process, &sockets) {
             continue;
         }
-        // An upgrade may have replaced the file. The process still counts as this program.
+        // An upgrade may have replaced the program's file. A process with the old file still counts as this program.
         if this.is_some()
             && fs::read_link(process.join("exe")).ok().map(|exe| program::of_process(&exe)) == this
         {
@@ -58,7 +58,7 @@ pub fn holder(port: u16) -> Result<Holder> {
     Ok(found)
 }
 
-/// The inodes of the listening sockets of a port in a table.
+/// The inodes of the sockets that listen on a port, from one of the kernel's tables.
 fn listening(table: &str, port: u16) -> impl Iterator<Item = String> {
     let port = format!(":{port:04X}");
     table.lines().skip(1).filter_map(move |line| {
@@ -93,7 +93,7 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             assert_eq!(holder(port).unwrap(), Holder::ThisProgram);
             drop(listener);
-            // A child process that another test starts has a copy of the listener until its exec.
+            // If another test starts a child process, the child has a copy of the listener until its exec.
             let deadline = Instant::now() + Duration::from_secs(60);
             while holder(port).unwrap() != Holder::Free {
                 assert!(Instant::now() < deadline, "{:?}", holder(port));

@@ -14,17 +14,17 @@ use std::sync::OnceLock;
 use kops_agent_spec::digest::sha256_hex_of;
 
 const REPLACED: &[u8] = b" (deleted)";
-/// Where packages install this program. The folder is in every `PATH`.
+/// The path where packages install this program. Its folder is in every `PATH`.
 const OF_PACKAGES: &str = "/usr/bin/kops-agent";
-/// The beginning of a command of this program in a message.
+/// The beginning of a command of this program in a text.
 const COMMAND: &str = "`kops-agent ";
 
 /// The environment variable with the final path of a program that is tried under a temporary name. [`path`] returns the final path, so the
-/// tried program plans the same units as after its installation. A program without this temporary name beside the final path ignores the
-/// variable, so no program in use can plan units of another program.
+/// tried program plans the same units as after its installation. The variable is ignored unless the program has the temporary name beside
+/// the final path. So a program in use never plans units of another program.
 pub const PATH_TO_BE: &str = "KOPS_AGENT_PATH_TO_BE";
 
-/// The path that this program was started from. After an upgrade, the file there is the new program.
+/// The path from which this program was started. After an upgrade, the file at this path is the new program.
 pub fn path() -> io::Result<PathBuf> {
     let own = of_process(&std::env::current_exe()?);
     let to_be = std::env::var_os(PATH_TO_BE).map(PathBuf::from);
@@ -37,13 +37,13 @@ fn is_tried_for(program: &Path, to_be: &Path) -> bool {
     to_be.is_absolute() && program == to_be.with_file_name(format!(".{name}.kops-agent"))
 }
 
-/// Whether this process runs the program at [`path`]. After a replacement, it runs the file that was there before.
+/// Whether this process runs the file at [`path`]. `false` if an upgrade has replaced the file since the process started.
 pub fn is_in_place() -> io::Result<bool> {
     let (file, own) = (fs::metadata(path()?)?, fs::metadata("/proc/self/exe")?);
     Ok((file.dev(), file.ino()) == (own.dev(), own.ino()))
 }
 
-/// SHA-256 of the program that this process runs, even if its file has been replaced. The process reads it once.
+/// SHA-256 of the program that this process runs, even if its file has been replaced. The file is read only at the first call.
 pub fn sha256() -> io::Result<&'static str> {
     static READ: OnceLock<String> = OnceLock::new();
     if let Some(read) = READ.get() {
@@ -59,8 +59,7 @@ pub fn of_process(exe: &Path) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(REPLACED).unwrap_or(bytes)))
 }
 
-/// Puts the path of this program into the commands that a text advises. A program that a boot script has downloaded may not be in
-/// `PATH`.
+/// Replaces this program's name by its full path in commands that a text recommends, because a downloaded program may not be in `PATH`.
 pub fn with_path_in_commands(text: &str) -> Cow<'_, str> {
     if !text.contains(COMMAND) {
         return Cow::Borrowed(text);
@@ -125,7 +124,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         fs::copy("/bin/cat", &program).unwrap();
-        // dpkg replaces a file like this: it writes a new file beside the old one, and renames it.
+        // Like dpkg, the test writes a new file beside the old one and renames it.
         fs::copy("/bin/cat", folder.path().join("new")).unwrap();
         let mut running = Command::new(&program).stdin(Stdio::piped()).spawn().unwrap();
         fs::rename(folder.path().join("new"), &program).unwrap();

@@ -19,13 +19,13 @@ use sd_notify::NotifyState;
 use crate::output::one_line;
 use crate::program::with_path_in_commands;
 
-/// The longest time of a step without a report. Each wait of a run has a shorter timeout.
+/// The longest time that a step may take without a report. Each wait of a run has a shorter timeout.
 pub const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The interval of reports that a run is alive, unless systemd's watchdog needs a shorter interval.
 const BEAT: Duration = Duration::from_secs(20);
 /// Each report extends systemd's timeout by this many intervals, so a single lost report does not end a run.
 const BEATS: u32 = 3;
-/// The longest status, in characters. A longer text is of no use in a line of `systemctl status`.
+/// The maximum length of a status, in characters. `systemctl status` cannot show a longer text usefully in one line.
 const LONGEST_STATUS: usize = 300;
 
 /// The variables by which systemd lets this process report (sd_notify(3), sd_watchdog_enabled(3)).
@@ -47,7 +47,7 @@ pub fn start() {
     }
 }
 
-/// Prepares a child process that must not report to systemd: its reports would count as reports of this process.
+/// Prepares a child process that must not report to systemd. Otherwise systemd would take its reports for reports of this process.
 pub fn keep_from_reporting(child: &mut Command) {
     for variable in VARIABLES {
         child.env_remove(variable);
@@ -68,13 +68,13 @@ pub fn waiting(what: impl Display, timeout: Duration) {
     }
 }
 
-/// Reports that the node has converged: units that wait for it may start.
+/// Reports that the node has converged. systemd then starts the units that wait for this unit.
 pub fn ready(what: impl Display) {
     end(Some(NotifyState::Ready), &what);
 }
 
-/// Reports that this process serves: units that wait for it may start. The process continues until it is done or is
-/// asked to stop.
+/// Reports that this process serves requests. systemd then starts the units that wait for this unit. The process continues until it is done
+/// or receives a signal to stop.
 pub fn serving(what: impl Display) {
     doing(&what);
     if LISTENER.get().is_some() {
@@ -82,8 +82,7 @@ pub fn serving(what: impl Display) {
     }
 }
 
-/// Reports that this process is alive, for as long as this future is polled. If the runtime is blocked, the reports
-/// stop.
+/// Reports that this process is alive, as long as this future is polled. If the runtime is blocked, no reports are sent.
 pub async fn go_on_serving(what: &str) -> Infallible {
     repeat(BEAT, || doing(what)).await
 }
@@ -95,7 +94,7 @@ async fn repeat(every: Duration, tell: impl Fn()) -> Infallible {
     }
 }
 
-/// Reports that this process stops because it was asked to.
+/// Reports that this process stops because it received a signal.
 pub fn stopping(what: impl Display) {
     end(Some(NotifyState::Stopping), &what);
 }
@@ -108,7 +107,7 @@ pub fn failed(what: impl Display) {
 /// Reports the end of a run. No other report follows.
 fn end(state: Option<NotifyState<'_>>, what: &dyn Display) {
     let Some(shared) = LISTENER.get() else { return };
-    // While this lock is held, the second thread sends no report, so this report is the last one.
+    // While this thread holds the lock, the second thread sends no report. So this report is the last one.
     let mut run = shared.run.lock();
     if !std::mem::replace(&mut run.has_ended, true) {
         let status = status(what);
@@ -134,7 +133,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// Sends reports until the run has ended.
     fn tell(&self, beat: Duration) {
         let mut run = self.run.lock();
         let mut next_beat = Instant::now();
@@ -156,12 +154,12 @@ impl Shared {
     }
 }
 
-/// The state of a run that is reported to systemd.
+/// The state that a run reports to systemd.
 struct Run {
     status: String,
-    /// Whether systemd does not know the status yet.
+    /// Whether `status` has not been sent to systemd yet.
     untold: bool,
-    /// If no step is reported before this time, systemd gets no more reports that the run is alive.
+    /// After this time, the run is not reported as alive until it reports a step.
     alive_until: Instant,
     is_given_up: bool,
     has_ended: bool,
@@ -180,7 +178,7 @@ impl Run {
         self.is_given_up = false;
     }
 
-    /// The messages of one interval: that the run is alive, or no message if `alive_until` has passed.
+    /// The messages for one interval, which report that the run is alive. Empty if `alive_until` has passed.
     fn beat(&mut self, now: Instant, beat: Duration) -> Vec<NotifyState<'static>> {
         if now <= self.alive_until {
             let extension = u32::try_from((beat * BEATS).as_micros()).unwrap_or(u32::MAX);
@@ -188,7 +186,7 @@ impl Run {
         }
         if !std::mem::replace(&mut self.is_given_up, true) {
             log::error!(
-                "this run makes no progress, so systemd's timeouts will end it. Its last step: {}",
+                "this run reports no progress, so systemd will end it after a timeout; last step: {}",
                 self.status
             );
         }
@@ -196,7 +194,7 @@ impl Run {
     }
 }
 
-/// The interval of reports that a run is alive: at most half the interval of the watchdog.
+/// The interval between reports that a run is alive. It is at most half of the watchdog's interval.
 fn beat(watchdog: Option<Duration>) -> Duration {
     watchdog.map_or(BEAT, |watchdog| BEAT.min(watchdog / 2)).max(Duration::from_millis(1))
 }
@@ -216,7 +214,7 @@ mod tests {
         let beats = |run: &mut Run, at| !run.beat(start + at, BEAT).is_empty();
         assert!(beats(&mut run, TIMEOUT));
         assert!(!beats(&mut run, TIMEOUT + seconds(1)));
-        // A run that reports a step after its timeout is reported as alive again.
+        // If a run reports a step after its timeout, the run is reported as alive again.
         run.does("downloading".into(), start + TIMEOUT + seconds(2), TIMEOUT);
         assert!(beats(&mut run, TIMEOUT * 2));
         run.does("waiting".into(), start, seconds(30));

@@ -15,9 +15,8 @@ use tokio::sync::oneshot;
 
 use crate::service_manager;
 
-/// Returns a future that waits for SIGTERM or SIGINT, and returns the name of the signal. After this call, these
-/// signals do not end the process by themselves. A separate thread reports the stop to systemd immediately, even if
-/// the run is busy.
+/// Returns a future that waits for SIGTERM or SIGINT, and returns the name of the signal. After this call, these signals no longer end the
+/// process. A separate thread reports the stop to systemd immediately, even if the run is busy.
 pub fn signal_received() -> Result<impl Future<Output = &'static str>> {
     let (ready, is_ready) = mpsc::sync_channel(1);
     let (tell, told) = oneshot::channel();
@@ -32,7 +31,7 @@ pub fn signal_received() -> Result<impl Future<Output = &'static str>> {
                 Ok(coming) => coming,
                 Err(error) => return drop(ready.send(Err(error))),
             };
-            // The caller waits for this message, so it cannot get lost.
+            // The caller waits for this message, so sending it does not fail.
             let _ = ready.send(Ok(()));
             let signal = coming.await;
             service_manager::stopping(format_args!("stopping because of {signal}"));

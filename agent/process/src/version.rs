@@ -8,11 +8,9 @@ pub const COMMIT: &str = env!("KOPS_AGENT_COMMIT");
 /// Version number and commit, as `--version` prints them. `packaging/release` searches the program for this text.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KOPS_AGENT_COMMIT"), ")");
 
-/// The version, for JSON output.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Version {
     pub version: &'static str,
-    /// The commit that this program was built from.
     pub commit: &'static str,
 }
 

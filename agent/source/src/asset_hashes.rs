@@ -24,10 +24,9 @@ use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Store, StoreError};
 use reqwest::{Method, StatusCode, Url};
 
-/// Where the hashes of downloads may come from.
 #[derive(Clone, Debug, Default)]
 pub struct HashSource {
-    /// Hashes from earlier runs, by URL.
+    /// The hashes that earlier runs found, by URL.
     remembered: BTreeMap<String, String>,
     asks_publishers: bool,
 }
@@ -38,17 +37,17 @@ impl HashSource {
         HashSource::default()
     }
 
-    /// Uses hashes that are already known, and hashes from earlier runs. Sends no request.
+    /// Uses hashes that are already known, and hashes that earlier runs found. Sends no request.
     pub fn known_and(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: false }
     }
 
-    /// Requests missing hashes from publishers.
+    /// Requests missing hashes from the servers of their publishers.
     pub fn publishers(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: true }
     }
 
-    /// Hashes from earlier runs.
+    /// The hashes that earlier runs found.
     pub fn remembered(&self) -> KnownHashes {
         let mut hashes = KnownHashes::default();
         self.remembered.iter().for_each(|(url, sha256)| hashes.insert(url, sha256));
@@ -57,11 +56,11 @@ impl HashSource {
 }
 
 const AT_ONCE: usize = 8;
-/// How long requests to busy servers are retried, for all hashes together. A machine that asks kops-controller for its
-/// configuration waits that long.
+/// How long requests to busy servers are retried, in total for all hashes. A machine that requests its configuration from kops-controller
+/// waits this long.
 const BUSY_FOR: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// The most bytes of a list of hashes. A longer response is not such a list.
+/// The maximum size of a list of hashes, in bytes. A longer response is no list of hashes.
 const LONGEST_ANSWER: usize = 1 << 20;
 
 /// Receives each hash as soon as a server sends it.
@@ -69,12 +68,12 @@ const LONGEST_ANSWER: usize = 1 << 20;
 pub struct Told<'a> {
     /// The known hashes, by the URL of the download.
     pub known: &'a mut KnownHashes,
-    /// The downloads whose hash came from their own mirror, or over plain http, by their URLs in messages.
+    /// The URLs, for messages, of downloads whose hash came from their own mirror or over plain http.
     pub by_mirrors: &'a mut Vec<String>,
 }
 
-/// Requests the hashes of these downloads that are not known yet, for one architecture or for both. If no server that may know a hash can
-/// be reached, fails after all requests. A hash that no server knows is no error here: the code that needs the hash reports it.
+/// Requests the missing hashes of these downloads, for one architecture or for both. Fails after all requests if a server that may know a
+/// hash cannot be reached. A hash that no server knows is no error here: the code that needs the hash reports it.
 pub async fn learn_missing(
     store: &Store,
     source: &HashSource,
@@ -146,22 +145,21 @@ pub async fn learn_missing(
     unanswered.map_or(Ok(()), Err)
 }
 
-/// A hash and its origin.
 struct Answer {
     sha256: String,
-    /// Whether the hash was protected on its way: by TLS, or because the server is this machine.
+    /// Whether nobody could change the hash on its way: it came over TLS, or from a server on this machine.
     is_proven: bool,
     is_of_mirror: bool,
 }
 
 struct List {
     text: String,
-    /// Whether the list was protected on its way: by TLS, or because the server is this machine.
+    /// Whether nobody could change the list on its way: it came over TLS, or from a server on this machine.
     is_proven: bool,
 }
 
-/// Whether a response from this URL is protected on its way: TLS proves the server's name, or the server is this
-/// machine. `url` is the URL of an HTTP request, and not the URL of a bucket.
+/// Whether nobody can change a response from this URL on its way: TLS proves the server's name, or the server is on this machine. `url` is
+/// the URL of an HTTP request, and not the URL of a bucket.
 fn is_protected(url: &Url) -> bool {
     url.scheme() != "http" || is_loopback_server(url)
 }
@@ -176,8 +174,8 @@ fn is_loopback_server(url: &Url) -> bool {
 struct Unanswered(anyhow::Error);
 
 impl Unanswered {
-    /// How long the request is retried. A name may resolve later in a boot, and a busy server may answer later. Other failures end
-    /// the run immediately: an operator may plan without a network.
+    /// How long the request is retried. Name servers may not answer early in a boot, and a busy server may answer later. Other failures end
+    /// the run immediately, because an operator may plan without a network.
     fn retried_for(&self, busy_for: Duration) -> Duration {
         match self.name() {
             Some(_) => Duration::MAX,
@@ -203,7 +201,7 @@ fn is_busy(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<ServerBusy>())
 }
 
-/// A server may have a list of hashes, but does not serve the list now.
+/// A server may have a list of hashes, but cannot serve the list now.
 #[derive(Debug, thiserror::Error)]
 #[error("the server answered {status} for {url}")]
 pub(crate) struct ServerBusy {
@@ -226,9 +224,9 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// Requests the hash from the files beside the download, and from the lists of the release. Asks the mirror first, and then the publisher.
+/// Requests the hash from the files beside the download, and from the lists of the release. Asks first the mirror, then the publisher.
 ///
-/// An error means that no server can be reached, and may be temporary. `None` means that the reached servers do not know the hash.
+/// An error means that no server can be reached. It may be temporary. `None` means that the reached servers do not know the hash.
 async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
     let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_loopback_server(&url));
@@ -254,9 +252,9 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
                     }
                 }
                 Err(error) => {
-                    // The first error is kept: the mirror is asked first, and the mirror's error helps the user most.
+                    // The first error is kept, because it usually comes from the mirror and helps the user most.
                     unreachable = unreachable.or(Some(error));
-                    // Requests for the other lists of this server would fail, too.
+                    // Requests for this server's other lists would fail, too.
                     break;
                 }
             }
@@ -268,7 +266,7 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
     }
 }
 
-/// The list at a URL. `None` if the server does not have it, or sends something that cannot be a list of hashes.
+/// The list at a URL. `None` if the server does not have it, or if the response cannot be a list of hashes.
 async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option<List>> {
     let location = match store.locate_download(url).await {
         Ok(Some(location)) if location.url.scheme() == "file" => {
@@ -276,7 +274,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         }
         Ok(Some(location)) => location,
         Ok(None) => Location::new(Url::parse(url).context("it is not a URL")?),
-        // A bucket that this machine may not list gives the same error for a missing and for a forbidden object.
+        // If this machine may not list a bucket, the bucket gives the same error for a missing object as for a forbidden object.
         Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -303,7 +301,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     Ok(body.and_then(|body| String::from_utf8(body).ok()).map(|text| List { text, is_proven }))
 }
 
-/// The text of a list in a folder that replaces a bucket.
+/// The text of a list in a local folder that replaces a bucket.
 fn read_list(url: &reqwest::Url) -> Option<String> {
     let file = std::fs::File::open(url.to_file_path().ok()?).ok()?;
     let mut text = String::new();
@@ -311,7 +309,8 @@ fn read_list(url: &reqwest::Url) -> Option<String> {
     Some(text)
 }
 
-/// The hash of the file `name` in a list of `hash  name` lines. A hash on a first line without a name is the hash of the file.
+/// The hash of the file `name` in a list with lines of the form `hash  name`. If the first line has only a hash, it is the hash of the
+/// file.
 fn hash_of(text: &str, name: &str) -> Option<String> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(str::split_whitespace);
     let of_line = |mut words: std::str::SplitWhitespace<'_>| {

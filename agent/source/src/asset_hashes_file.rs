@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use kops_agent_plan::derive::KnownHashes;
 use kops_agent_spec::failure::{Failure, Kind};
 
-/// The hashes in a file of `sha256  URL` lines; empty without a file.
+/// The hashes in a file with lines of the form `sha256  URL`. Empty if `path` is `None`.
 pub fn read(path: Option<&Path>) -> Result<KnownHashes> {
     let Some(path) = path else { return Ok(KnownHashes::default()) };
     let text = std::fs::read_to_string(path)

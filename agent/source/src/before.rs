@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 
-/// The secrets and files of the store that earlier runs used. If the store now denies access to one of them, the
-/// machine keeps everything that was made from it.
+/// The secrets and files of the store that earlier runs used. If the store now denies access to one of them, the machine keeps everything
+/// that was made from that secret or file.
 #[derive(Clone, Debug, Default)]
 pub enum Before {
-    /// No run has left anything on this machine, and no other program has made it a node.
+    /// No earlier run changed this machine, and no other program has made it a node.
     #[default]
     Nothing,
     /// The secrets and files that earlier runs used are known, even if the last run did not complete.
     Known {
-        /// Names of secrets.
         secrets: BTreeSet<String>,
-        /// URLs of unreadable files. Nothing on this machine was decided from these files.
+        /// URLs of files that earlier runs could not read. Nothing on this machine depends on these files.
         without: BTreeSet<String>,
     },
     /// A run or another program has made this machine a node, but the secrets and files that it used are unknown.
@@ -21,7 +20,7 @@ pub enum Before {
 }
 
 impl Before {
-    /// Whether nothing on this machine can come from this file of the store.
+    /// Whether nothing on this machine depends on this file of the store.
     pub fn is_without(&self, url: &str) -> bool {
         match self {
             Before::Nothing => true,

@@ -44,18 +44,17 @@ use round::{Failures, ask_each};
 use server::{Failure, NoServer, Server};
 pub use slot::NoAnswer;
 
-/// The first and the longest pause between two rounds, if a server answers that it cannot serve yet.
+/// The first pause between two rounds if a server answers that it cannot serve yet. The pauses grow up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest pause between two rounds if nothing listens at any address. Such a round costs the servers nothing, and this machine only
-/// has to make a proof. With a longer pause, a machine that boots together with its control plane would wait longer than the control plane
-/// takes to start.
+/// The longest pause between two rounds if nothing listens at any address. Such a round causes no load on servers, and this machine only
+/// makes a proof. With a longer pause, a machine that boots together with its control plane would join late.
 const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why kops-controller did not give the requested data.
 #[derive(Debug, Error)]
 pub enum BootstrapError {
-    /// kops-controller gives nothing to a node that has already joined the cluster.
+    /// kops-controller gives no data to a node that has already joined the cluster.
     #[error(
         "{server} answers that this machine's Node is registered and ready; kops-controller gives such a machine no \
          configuration and no certificates, so both stay unchanged{missing}"
@@ -63,10 +62,10 @@ pub enum BootstrapError {
     AlreadyRegistered {
         /// The server that gave this answer.
         server: String,
-        /// The data that this machine needed. The text begins with punctuation.
+        /// The data that this machine still lacks. The text begins with punctuation.
         missing: String,
     },
-    /// No server gives the current configuration, or the program file, to a node that is ready.
+    /// This node is ready. No server gives a ready node the current configuration or the program file.
     #[error(
         "cannot follow: {server} gives nothing to a node that is ready, and no server answers /renew with {what}; \
          `kops-agent controller` of this version must serve port 3988, and kubelet's certificate must be valid"
@@ -80,17 +79,16 @@ pub enum BootstrapError {
         /// Number of requests to each server.
         attempts: u32,
         seconds: u64,
-        /// The last failure of each server; begins with a space or a line break.
+        /// The last failure of each server. The text begins with a space or a line break.
         failures: String,
     },
     #[error(transparent)]
     NoServer(#[from] NoServer),
     #[error("cannot prove this machine's identity to kops-controller: {0}")]
     Authentication(#[from] AuthenticationError),
-    /// kops-controller cannot call back.
+    /// The server for kops-controller's call-back cannot start.
     #[error(transparent)]
     Callback(#[from] CallbackServerError),
-    /// No HTTP client can be made.
     #[error("cannot ask kops-controller: {0}")]
     Http(#[from] HttpError),
     /// An operation on a key or certificate failed.
@@ -114,7 +112,7 @@ impl Failing for BootstrapError {
 }
 
 impl BootstrapError {
-    /// The error of a node that asked for `what`, which no server gives to a node that is ready.
+    /// The error of a node that is ready, if no server gives `what` to ready nodes.
     fn not_followed(self, what: &'static str) -> BootstrapError {
         match self {
             BootstrapError::AlreadyRegistered { server, .. } => BootstrapError::NotFollowed { server, what },
@@ -128,7 +126,6 @@ pub fn is_already_registered(error: &anyhow::Error) -> bool {
     kind_of(error) == Kind::AlreadyRegistered
 }
 
-/// The current configuration of a group.
 pub struct Current {
     /// The text of the group's boot config, which contains the hash of `config`.
     pub boot_config: String,
@@ -142,34 +139,32 @@ fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Inval
     }
 }
 
-/// The kops-controllers of a cluster, for one of its machines.
 #[derive(Clone, Debug)]
 pub struct KopsController {
-    /// The URLs of the servers. All servers are equivalent.
+    /// The URLs of the servers. Each server gives equivalent answers.
     servers: Vec<String>,
-    /// The name in the servers' certificates; empty if this name is the host of the URL.
+    /// The name in the servers' certificates. Empty if the name is the host of the URL.
     tls_server_name: String,
-    /// PEM of the authorities that sign the servers' certificates.
+    /// The PEM certificates of the authorities that sign the servers' certificates.
     authorities: String,
     cluster: String,
     provider: CloudProvider,
     /// The facts about this machine that the cloud reports.
     cloud: CloudFacts,
-    /// The address that listens for the call-back, and the fallback address.
+    /// The address at which this machine listens for the call-back, and a fallback address.
     called_back_at: [SocketAddr; 2],
-    /// The host name of this machine.
     hostname: String,
-    /// Signs for this machine, if the cloud's proof needs a TPM.
+    /// Signs requests of this machine, if the cloud's proof needs a TPM.
     tpm: Arc<dyn OpenTpm>,
-    /// The proof that this machine is a node already.
+    /// The proof that this machine is already a node.
     identity: Identity,
     retries: Retries,
 }
 
 impl KopsController {
-    /// A client for the servers in the boot config. If the boot config names none, the client asks the usual DNS name, or in
-    /// a cluster without DNS the addresses of the API server. `authorities` are the known certificates of `kubernetes-ca`,
-    /// if the boot config has none.
+    /// A client for the servers in the boot config. If the boot config names no server, the client uses kops-controller's usual DNS name.
+    /// In a cluster without DNS, it uses the addresses of the API server. If the boot config has no certificates of `kubernetes-ca`, the
+    /// client trusts `authorities`.
     pub fn new(
         boot: &BootConfig,
         authorities: Option<&str>,
@@ -195,7 +190,7 @@ impl KopsController {
             provider: boot.cloud_provider,
             cloud: facts.cloud.clone(),
             hostname: facts.hostname.clone(),
-            // The fallback is for a kernel without IPv6.
+            // The second address is for a kernel without IPv6.
             called_back_at: [
                 (Ipv6Addr::UNSPECIFIED, challenge::PORT).into(),
                 (Ipv4Addr::UNSPECIFIED, challenge::PORT).into(),
@@ -214,35 +209,35 @@ impl KopsController {
         }
     }
 
-    /// Sets the root of the node's files, which have its current certificate.
+    /// Sets the root of the node's files. Below the root is the node's current certificate.
     pub fn for_node_at(self, root: &Path) -> KopsController {
         let identity = Identity { root: root.to_owned(), ..self.identity };
         KopsController { identity, ..self }
     }
 
-    /// Sets which machine wrote the files below the root. Files of another machine do not prove that this machine is a node.
+    /// Sets which machine wrote the files below the root. Files that another machine wrote do not prove that this machine is a node.
     pub fn with_files_left_by(self, left_by: LeftBy) -> KopsController {
         let identity = Identity { left_by, ..self.identity };
         KopsController { identity, ..self }
     }
 
-    /// Sets the address of the call-back, because tests share a machine.
+    /// Sets the address for the call-back, because several tests listen on one machine.
     pub fn called_back_at(self, address: SocketAddr) -> KopsController {
         KopsController { called_back_at: [address; 2], ..self }
     }
 
-    /// Replaces the TPM, because tests share a machine that may have none.
+    /// Replaces the TPM, because the machine that runs the tests may have none.
     pub fn with_tpm(self, tpm: Arc<dyn OpenTpm>) -> KopsController {
         KopsController { tpm, ..self }
     }
 
-    /// The configuration of this machine, and the server that gave it.
+    /// This machine's configuration and the URL of the server that gave it. The URL comes first.
     pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
         self.ask("its configuration", &BootstrapRequest::for_node_config(), configuration_of).await
     }
 
-    /// The current configuration of this machine's group with the boot config that pins it, and the server that gave
-    /// both. kOps' own kops-controller gives no boot config, which is an error.
+    /// The current configuration of this machine's group, the boot config that pins it, and the URL of the server that gave both. Fails
+    /// with kOps' own kops-controller, because it gives no boot config.
     pub async fn current(&self) -> Result<(String, Current), BootstrapError> {
         let accept = |mut answer: BootstrapResponse| match answer.boot_config.take() {
             Some(boot_config) => Ok(Current { boot_config, config: configuration_of(answer)? }),
@@ -255,8 +250,8 @@ impl KopsController {
         asked.map_err(|error| error.not_followed("the current configuration"))
     }
 
-    /// The text of the state store's program file, and the server that gave it. kOps' own kops-controller and older versions of kops-agent
-    /// do not give the file, which is an error.
+    /// The URL of the server, and the text of the state store's program file. Fails with kOps' own kops-controller and older versions of
+    /// kops-agent, because they do not give the file.
     pub async fn program_file(&self) -> Result<(String, String), BootstrapError> {
         let accept = |answer: BootstrapResponse| {
             answer.program.ok_or_else(|| {
@@ -281,8 +276,7 @@ impl KopsController {
         Ok(given)
     }
 
-    /// Asks every address of every server, until one gives an answer that is accepted. After a pause, it asks all of them
-    /// again.
+    /// Asks every address of every server until `accept` accepts an answer. If no answer is accepted, pauses and asks all addresses again.
     async fn ask<T>(
         &self,
         what: &str,
@@ -359,14 +353,13 @@ struct Asking {
     /// Answers kops-controller's call-back, if the cloud's kops-controller calls back.
     callback: Option<CallbackServer>,
     request: BootstrapRequest,
-    /// The proof that this machine is a node already. Without this proof, a Ready Node with this machine's name may
-    /// belong to another machine.
+    /// The proof that this machine is already a node. Without this proof, a Ready Node with this machine's name may belong to another
+    /// machine.
     identity: Identity,
 }
 
 impl Asking {
-    /// Asks every address of every server until one gives an accepted answer, or reports that this machine is
-    /// registered.
+    /// Asks every address of every server until one gives an accepted answer, or answers that this machine is registered.
     async fn round<T>(
         &self,
         servers: &[Server],
@@ -375,12 +368,11 @@ impl Asking {
     ) -> Result<(String, T), Failures> {
         let ask = async |server: &Server, address| self.try_at(server, address, trust, &accept).await;
         let asked = ask_each(servers, ask).await;
-        // The servers behind one name may run several kOps releases. So the form of the token changes only after a
-        // whole round.
+        // Servers with one DNS name may run different kOps releases. So the form of the token changes only after all of them were asked.
         if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
-        // Like the form of the token, the form of the proof changes only after a whole round.
+        // The form of the proof also changes only after all servers were asked.
         if let (Some(callback), Err(failed)) = (&self.callback, &asked)
             && failed.has_failed_call_back()
         {
@@ -389,7 +381,7 @@ impl Asking {
         asked
     }
 
-    /// Sends a request with a new proof, because an earlier one may be too old or already used.
+    /// Sends a request with a new proof, because the proof of an earlier request may be too old or already used.
     async fn try_at<T>(
         &self,
         server: &Server,
@@ -412,7 +404,7 @@ impl Asking {
         Ok(accept(answer)?)
     }
 
-    /// The request as JSON. A challenge is valid for one try.
+    /// The request as JSON, with a new challenge, because a challenge is valid for only one request.
     fn body(&self) -> Result<String, Failure> {
         let challenge = self.callback.as_ref().map(CallbackServer::challenge).transpose()?;
         let request = BootstrapRequest { challenge, ..self.request.clone() };

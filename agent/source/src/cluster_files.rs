@@ -14,7 +14,7 @@ use tokio::join;
 
 use crate::store_files::{StoreFile, StoreFiles, each};
 
-/// The names of the file of the completed cluster: the current name, and the name in older kOps releases.
+/// The names of the file with the completed cluster: the current name, and the name in older kOps releases.
 pub const COMPLETED: [&str; 2] = ["cluster-completed.spec", "cluster.spec"];
 
 /// The file in which kOps writes its version.
@@ -24,27 +24,27 @@ const KOPS_VERSION: &str = "kops-version.txt";
 pub struct ClusterFiles {
     pub cluster: Cluster,
     pub cluster_file: StoreFile,
-    /// The cluster as its user wrote it, if the derivation needs it.
+    /// The cluster that the user wrote, before kOps completed it. `None` if the derivation does not need it.
     pub user_cluster: Option<Cluster>,
     pub group: InstanceGroup,
     pub group_file: StoreFile,
-    /// The version of kOps that wrote the store, from `kops-version.txt`. `None` if the file is missing, or this machine may
-    /// not read it.
+    /// The version of kOps that wrote the store, from `kops-version.txt`. `None` if the file is missing, or if this machine may not read
+    /// the file.
     pub kops_version: Option<String>,
-    /// The roles of all groups if this group is a control plane, and otherwise only this group's role.
+    /// If this group is a control plane, the roles of all groups. Otherwise only this group's role.
     pub roles: BTreeSet<InstanceGroupRole>,
-    /// The keysets that derivation needs, by id.
+    /// The keysets that the derivation needs, by id.
     pub keysets: BTreeMap<String, Keyset>,
-    /// The secrets that derivation needs, by id.
+    /// The secrets that the derivation needs, by id.
     pub secrets: BTreeMap<String, Secret>,
-    /// `clusteraddons/default`, if the derivation needs it.
+    /// The text of `clusteraddons/default`, if the derivation needs it.
     pub cluster_addons: Option<String>,
     /// The bootstrap channel, if the derivation needs it.
     pub bootstrap_channel: Option<String>,
-    /// The manifests of add-ons that derivation needs, by path.
+    /// The manifests of add-ons that the derivation needs, by path.
     pub addon_manifests: BTreeMap<String, String>,
-    /// Files that may exist, but that this machine may not read. Keysets are not among them: a worker may not read any
-    /// keyset, and its boot config has the parts of keysets that it needs, such as certificates.
+    /// The files that this machine may not read. They may be missing, too. Keysets are not in this list: a worker may read no keyset, and
+    /// its boot config has the parts of keysets that it needs, such as certificates.
     pub denied: Vec<StoreError>,
     /// Why this machine may not read a keyset, by the id of the keyset.
     pub denied_keysets: BTreeMap<String, String>,
@@ -111,8 +111,7 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
     })
 }
 
-/// The version of kOps that wrote the store. `None` if the file of the version is missing, or this machine may not
-/// read it.
+/// The version of kOps that wrote the store. `None` if the file with the version is missing, or if this machine may not read it.
 pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     Ok(match store.read_if_present(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(text) => Some(String::from_utf8_lossy(&text).trim().to_owned()),
@@ -120,8 +119,8 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     })
 }
 
-/// Checks that the version of kOps is known, if the store has it. Without the version, the newest known release decides the nodes. Fails if
-/// this machine may not read the file of the version.
+/// Fails if the store has a file with the version of kOps, but this machine may not read it. Without the version, the agent would decide
+/// the nodes by the newest known kOps release.
 pub(crate) async fn require_kops_version(store: &Store, base: &str) -> Result<()> {
     match store.read_if_present(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(_) | Found::Absent => Ok(()),
@@ -129,13 +128,13 @@ pub(crate) async fn require_kops_version(store: &Store, base: &str) -> Result<()
     }
 }
 
-/// The release of kOps that wrote the store. The newest known release if the version is unknown or not supported.
+/// The release of kOps that wrote the store. If the version is unknown or not supported, returns the newest known release.
 pub async fn release(store: &Store, base: &str) -> Result<KopsRelease> {
     let version = kops_version(store, base).await?;
     Ok(WrittenBy::of_store(version.as_deref()).map_or(KopsRelease::NEWEST, |by| by.release))
 }
 
-/// The labels of the nodes of a group, from the current cluster and group.
+/// The labels of the nodes of a group, from the cluster and the group that are in the store now.
 pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<BTreeMap<String, String>> {
     let ((cluster, _), (group, _)) = cluster_and_group(store, base, group_name).await?;
     let roles = roles(store, base, group_name, group.spec.role).await?;
@@ -143,7 +142,6 @@ pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<
     Ok(derive::node_labels(&cluster, &group, &roles, release))
 }
 
-/// The cluster and the group, each with its file.
 async fn cluster_and_group(
     store: &Store,
     base: &str,
@@ -157,7 +155,7 @@ async fn cluster_and_group(
     Ok(((cluster, cluster_file), (group, group_file)))
 }
 
-/// The file of the completed cluster, under the first name of [`COMPLETED`] that exists. Fails if the file exists under neither name.
+/// The file with the completed cluster, under the first name of [`COMPLETED`] that exists. Fails if no file has one of these names.
 pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
     let [url, former_url] = COMPLETED.map(|name| format!("{base}/{name}"));
     match store.read(&url).await {
@@ -171,7 +169,7 @@ pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
     }
 }
 
-/// Whether the store has no completed cluster. A forbidden file is not absent.
+/// Whether the store has no completed cluster. If this machine may not read the file, the file counts as present.
 pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
     for name in COMPLETED {
         match store.read_if_present(&format!("{base}/{name}")).await? {
@@ -182,7 +180,7 @@ pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// The file of the cluster as its user wrote it. `None` if it is missing, or this machine may not read it.
+/// The file with the cluster that the user wrote. `None` if the file is missing, or if this machine may not read it.
 pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     let url = format!("{base}/config");
     Ok(match store.read_if_present(&url).await? {
@@ -191,7 +189,7 @@ pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     })
 }
 
-/// If the cluster has no such group, the error names the groups that it has.
+/// If the cluster lacks the group, the error lists the cluster's groups.
 pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFile> {
     let url = format!("{base}/instancegroup/{name}");
     match store.read(&url).await {
@@ -200,7 +198,7 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
             let others = match store.list(&format!("{base}/instancegroup")).await {
                 Ok(groups) if groups.is_empty() => "; it has: none".to_owned(),
                 Ok(groups) => format!("; it has: {}", groups.join(", ")),
-                // If the list cannot be read, the error says nothing about other groups.
+                // If the store cannot list the groups, the error omits the list.
                 Err(_) => String::new(),
             };
             Err(Failure::new(
@@ -213,8 +211,8 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
     }
 }
 
-/// Returns the roles of all groups if `own` is the control plane, because a group of API servers changes the labels of control-plane nodes.
-/// Otherwise returns only `own`.
+/// If `own` is the control plane, returns the roles of all groups, because a group of API servers changes the labels of control-plane
+/// nodes. Otherwise returns only `own`.
 async fn roles(
     store: &Store,
     base: &str,
@@ -238,7 +236,7 @@ async fn roles(
     Ok(roles)
 }
 
-/// The bootstrap channel, and the manifests in the channel that a derivation needs, by path.
+/// The bootstrap channel, and the manifests that a derivation needs, by their path in the channel.
 type Addons = (Found<String>, Vec<(String, Found<String>)>);
 
 async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons> {
@@ -254,7 +252,7 @@ async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons>
     Ok((channel, each(paths, manifest).await?))
 }
 
-/// A text file of the store. `Absent` if the file is not needed.
+/// The text of a file in the store. `Absent` if the file is not needed.
 async fn text_if(is_needed: bool, store: &Store, url: String) -> Result<Found<String>> {
     let found = look_if_needed(is_needed, store, &url).await?;
     let text = found.try_map(|bytes| {
@@ -270,7 +268,7 @@ async fn look_if_needed(is_needed: bool, store: &Store, url: &str) -> Result<Fou
     }
 }
 
-/// The value of a file, if this machine may read it. A file that it may not read is added to `denied`.
+/// The value of a file, if this machine may read the file. Otherwise adds the error to `denied`.
 fn take_readable<T>(found: Found<T>, denied: &mut Vec<StoreError>) -> Option<T> {
     match found {
         Found::There(found) => Some(found),

@@ -16,12 +16,11 @@ pub(crate) struct Served {
     pub pinned: Pinned,
     /// The secrets that came with the configuration, by name.
     pub secrets: BTreeMap<String, Secret>,
-    /// The kOps version of the store, if the server is kops-agent's own.
+    /// The kOps version of the store. Only kops-agent's own server gives it.
     pub kops_version: Option<Told>,
 }
 
-/// Requests the configuration from kops-controller, and rejects a configuration without the hash that the boot config
-/// pins.
+/// Requests the configuration from kops-controller. Rejects it if its hash differs from the hash that the boot config pins.
 pub(crate) async fn read(kops_controller: &KopsController, boot: &BootConfig) -> Result<Served> {
     let (server, served) =
         kops_controller.node_config().await.context("getting this machine's configuration")?;

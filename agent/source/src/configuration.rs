@@ -17,11 +17,11 @@ use crate::options::{OnHashMismatch, SourceOptions};
 use crate::origin::Origin;
 use kops_agent_process::output::error_text;
 
-/// The cluster spec gives another configuration than the user-data pins.
+/// The configuration derived from the cluster spec differs from the configuration that the user-data pins.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct SpecDiffers {
-    /// The differences, and perhaps their cause.
+    /// The differences and their possible cause.
     pub problem: String,
     /// The hash in the boot config.
     pub expected: String,
@@ -35,12 +35,11 @@ impl Failing for SpecDiffers {
     }
 }
 
-/// A node's configuration and its origin.
 pub struct Configuration {
     pub config: NodeupConfig,
     pub problems: Problems,
     pub origin: Origin,
-    /// Files that the configuration was derived without, because this machine may not read them.
+    /// Files that the derivation ignored, because this machine may not read them.
     pub denied: Vec<StoreError>,
 }
 
@@ -68,8 +67,8 @@ impl Configuration {
     }
 }
 
-/// The pinned configuration, with the warnings about the cluster spec. If the derived configuration is the same,
-/// returns the derived configuration, because its origin is known in more detail.
+/// The pinned configuration, with the warnings about the cluster spec. If the derived configuration is equal, returns the derived
+/// configuration, because its origin is known in more detail.
 pub(crate) async fn pinned_and_proven(
     store: &Store,
     base: &str,
@@ -108,8 +107,8 @@ pub(crate) async fn pinned_and_proven(
     Configuration { problems: warnings, ..Configuration::of_pinned(pinned) }
 }
 
-/// The derived configuration. If it is not proven to equal the pinned configuration, `--on-hash-mismatch` decides
-/// whether it is used. If mirrors gave the hashes of their own downloads, it is then never used.
+/// The derived configuration. If it is not proven to equal the pinned configuration, `--on-hash-mismatch` decides whether it is used. An
+/// unproven configuration is never used if mirrors gave the hashes of their own downloads.
 pub(crate) async fn derived(
     store: &Store,
     base: &str,
@@ -129,8 +128,7 @@ pub(crate) async fn derived(
                 log::debug!(
                     "the configuration derived from the cluster spec is the one that the user-data pins"
                 );
-                // The derived bytes equal the pinned configuration, so the files that this machine may not read do
-                // not matter.
+                // The derived bytes equal the pinned configuration. So it does not matter that this machine may not read some files.
                 return Ok(Configuration::of_proven(derivation, derived));
             }
             Proof::Unhashed(urls) => format!(
@@ -146,7 +144,8 @@ pub(crate) async fn derived(
             ),
         };
         match options.on_hash_mismatch {
-            // A pinned configuration must be proven, and a mirror's hashes of its own downloads prove nothing.
+            // A mirror could give a wrong hash of its own download. So such a hash is refused if the boot config pins a configuration and
+            // the derived configuration is not proven to be equal.
             OnHashMismatch::Warn if !derivation.told_by_mirrors.is_empty() => {
                 return Err(Failure::new(Kind::SpecDiffers, format!(
                     "{problem}\nthe derived configuration is not used, because mirrors gave the hashes of their own downloads (give the \
@@ -164,8 +163,7 @@ pub(crate) async fn derived(
     Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
 }
 
-/// Derives the configuration of a machine. `source` supplies the hashes that are neither in `pinned` nor in the file
-/// of `--asset-hashes`.
+/// Derives the configuration of a machine. If a hash is neither in `pinned` nor in the file of `--asset-hashes`, it comes from `source`.
 async fn derive_for_machine(
     files: ClusterFiles,
     options: &SourceOptions,
@@ -179,7 +177,7 @@ async fn derive_for_machine(
     if let Some(pinned) = pinned {
         derivation = derivation.as_wrote(&pinned.config);
     }
-    // A nodeupconfig lists the downloads of both architectures, so its bytes are known only with the hashes of both.
+    // A nodeupconfig lists the downloads of both architectures. So a comparison with the pinned hash needs the hashes of both.
     let architecture = if boot.nodeup_config_hash.is_empty() { Some(facts.arch) } else { None };
     let mut given = pinned.map(|pinned| KnownHashes::of_config(&pinned.config)).unwrap_or_default();
     given.extend(asset_hashes_file::read(options.asset_hashes.as_deref())?);
@@ -188,7 +186,7 @@ async fn derive_for_machine(
     Ok((derivation, derived))
 }
 
-/// The error if a run refuses the derived configuration, because it may differ from the pinned configuration.
+/// The error of a run that refuses the derived configuration, because it may differ from the pinned configuration.
 fn refused(problem: String, derived: &Derived, nodeup_config_hash: &str) -> anyhow::Error {
     match derived.prove(nodeup_config_hash) {
         Proof::Differs(actual) if derived.problems.is_empty() => {

@@ -19,7 +19,7 @@ use crate::asset_hashes::{self, HashSource};
 use crate::cluster_files::ClusterFiles;
 use crate::nodeup_config::Pinned;
 
-/// Everything that a configuration is derived from.
+/// All inputs for deriving a configuration.
 pub struct Derivation {
     pub files: ClusterFiles,
     written_by: Result<WrittenBy, Invalid>,
@@ -27,14 +27,14 @@ pub struct Derivation {
     machine_type: Option<String>,
     api_server_addresses: Vec<String>,
     etcd_addresses: Vec<String>,
-    /// The downloads whose hash came from their own mirror, or over plain http.
+    /// The downloads whose hash came from their own mirror or over plain http.
     pub told_by_mirrors: Vec<String>,
     /// Whether the derived configuration equals the configuration that the user-data pins, byte for byte.
     pub is_proven: bool,
 }
 
 pub struct Derived {
-    /// The derived configuration. If there are problems, it may be incomplete.
+    /// The derived configuration. It may be incomplete if `problems` is not empty.
     pub config: NodeupConfig,
     /// The errors of the cluster spec.
     pub problems: Problems,
@@ -45,9 +45,9 @@ pub struct Derived {
 pub enum Proof {
     /// The derived configuration equals the configuration that kOps wrote.
     Proven,
-    /// The hashes of these downloads are not known, so nothing can be proven.
+    /// The hashes of these downloads are unknown, so the configurations cannot be compared.
     Unhashed(Vec<String>),
-    /// The derived configuration has this other hash.
+    /// The derived configuration has this hash, which differs from the pinned hash.
     Differs(String),
 }
 
@@ -66,7 +66,7 @@ impl Derivation {
         }
     }
 
-    /// A derivation for a machine of the group. The machine's user-data and type add what the store does not have.
+    /// A derivation for a machine of the group. The machine's user-data and type provide inputs that the store lacks.
     pub fn of_machine(files: ClusterFiles, boot: &BootConfig, facts: &Facts) -> Derivation {
         Derivation {
             machine_type: facts.cloud.instance_type().map(str::to_owned),
@@ -76,16 +76,15 @@ impl Derivation {
         }
     }
 
-    /// Derives as the kOps release that wrote this configuration would. Uses the addresses in that configuration.
+    /// Derives as the kOps release that wrote the pinned configuration would. Uses the addresses in the pinned configuration.
     pub fn as_wrote(self, pinned: &NodeupConfig) -> Derivation {
         let told = self.files.kops_version.clone().map(Told::by_version_file);
         let written_by = WrittenBy::find(told.as_ref(), pinned);
         Derivation { written_by, ..self.with_addresses_of(pinned) }
     }
 
-    /// Uses the addresses of the API's load balancer in this configuration of the group. kOps got them from the cloud when it wrote
-    /// the configuration. No other source has all of these addresses: the user-data has only the addresses that machines inside the
-    /// cluster use.
+    /// Uses the addresses of the API's load balancer in a configuration that kOps wrote for the group. kOps got these addresses from the
+    /// cloud. No other source has all of them: the user-data has only the addresses that machines inside the cluster use.
     pub fn with_addresses_of(self, written: &NodeupConfig) -> Derivation {
         match written.apiserver_additional_ips.as_slice() {
             [] => self,
@@ -98,8 +97,8 @@ impl Derivation {
         Derivation { is_proven: true, ..self }
     }
 
-    /// Adds the hashes of downloads: the `given` hashes, and from `source` the hashes that are still missing, for one architecture or for
-    /// both. Hashes that arrive before a failure are kept, even if the future is dropped.
+    /// Adds the `given` hashes of downloads, and requests missing hashes from `source`, for one architecture or for both. If the request
+    /// fails or the future is dropped, the hashes that have arrived are kept.
     pub async fn learn_hashes(
         &mut self,
         given: KnownHashes,
@@ -109,7 +108,7 @@ impl Derivation {
     ) -> Result<()> {
         self.known.extend(source.remembered());
         self.known.extend(given);
-        // Errors are ignored here, because the derivation later reports invalid names of downloads.
+        // An error is ignored here, because the derivation reports invalid names of downloads later.
         let assets = derive::asset_urls(&self.inputs()).unwrap_or_default();
         let told = asset_hashes::Told { known: &mut self.known, by_mirrors: &mut self.told_by_mirrors };
         asset_hashes::learn_missing(store, source, assets, architecture, told).await
@@ -128,7 +127,7 @@ impl Derivation {
         Derived { config, problems }
     }
 
-    /// Derives from another cluster and group instead of the cluster and group in the store.
+    /// Derives from this cluster and group instead of the cluster and group in the store.
     pub fn of_changed(
         &self,
         cluster: &Cluster,
@@ -161,7 +160,7 @@ impl Derivation {
         }
     }
 
-    /// Why the derived configuration may differ from the pinned one, as lines for people.
+    /// Reasons why the derived configuration may differ from the pinned configuration, as lines for people.
     pub fn differences(&self, derived: &Derived, pinned: Option<&Pinned>) -> Vec<String> {
         let differences = pinned.map(|pinned| derive::differences(&derived.config, &pinned.config));
         let unknown_fields = pinned.map(Pinned::unknown_fields).unwrap_or_default();
@@ -175,7 +174,7 @@ impl Derivation {
     }
 }
 
-/// Why a derived configuration differs from the configuration that kOps writes.
+/// Why the derived configuration cannot equal the configuration that kOps writes.
 #[derive(Debug, Error)]
 pub enum Incomplete {
     #[error("the cluster spec is wrong")]
@@ -197,7 +196,7 @@ impl Failing for Incomplete {
 }
 
 impl Derived {
-    /// The bytes that kOps would have written, if nothing is wrong and every download has its hash.
+    /// The bytes that kOps would write. Fails if there is a problem, or if the hash of a download is unknown.
     pub fn whole(self) -> Result<String, Incomplete> {
         if !self.problems.is_empty() {
             return Err(Incomplete::Wrong(self.problems));
@@ -208,17 +207,16 @@ impl Derived {
         }
     }
 
-    /// The downloads whose hashes are not known.
     pub fn unhashed(&self) -> Vec<String> {
         derive::unhashed(&self.config)
     }
 
-    /// The bytes that kOps would have written.
+    /// The bytes that kOps would write.
     pub fn text(&self) -> String {
         go_yaml::to_string(&self.config)
     }
 
-    /// Compares the bytes with the hash that the user-data pins.
+    /// Compares the hash of the derived configuration with the hash in the user-data.
     pub fn prove(&self, nodeup_config_hash: &str) -> Proof {
         let actual = NodeupConfig::hash(self.text().as_bytes());
         if actual == nodeup_config_hash {

@@ -20,7 +20,7 @@ use crate::asset_hashes::ServerBusy;
 use crate::bootstrap_client::BootstrapError;
 use crate::{Incomplete, SpecDiffers};
 
-/// The kinds of this crate's errors, and of the errors of the crates below it.
+/// Functions that find the kind of an error of this crate, or of a crate that it uses.
 pub const FINDERS: &[Finder] = &[
     kind_as::<Failure>,
     kind_as::<SpecError>,
@@ -44,13 +44,12 @@ pub const FINDERS: &[Finder] = &[
     kind_as::<NoRandomness>,
 ];
 
-/// The kind of an error of a key or certificate outside a plan. Such an error does not prove that the configuration
-/// is wrong.
+/// The kind of an error about a key or certificate outside a plan. Such an error does not prove that the configuration is wrong.
 fn of_key(cause: &(dyn Error + 'static)) -> Option<Kind> {
     cause.is::<CertificateError>().then_some(Kind::KeyUnusable)
 }
 
-/// The kind of an error of this crate or of a crate below it.
+/// The kind of an error of this crate, or of a crate that it uses.
 pub fn kind_of(error: &anyhow::Error) -> Kind {
     kind_of_chain(error.chain(), FINDERS)
 }

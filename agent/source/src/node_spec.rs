@@ -16,27 +16,28 @@ use crate::origin::Origin;
 
 /// Everything that was read from the store for one node.
 pub struct NodeSpec {
-    /// The inputs of all decisions.
+    /// The inputs from which the node's desired state is decided.
     pub inputs: Inputs,
     /// The secrets of the store that this node may read, by name. They are used only to apply a plan.
     pub secrets: BTreeMap<String, Secret>,
-    /// The problems of the cluster spec. If the configuration is not derived from the cluster spec, these are only warnings.
+    /// The problems of the cluster spec. If the configuration is not derived from the cluster spec, this list has only warnings.
     pub problems: Problems,
-    /// The files that the node is decided from.
+    /// The origin of the node's configuration.
     pub origin: Origin,
     /// Files of the store that this machine may not read now.
     pub denied: Denied,
-    /// URL of the store's folder of keysets; empty if this machine reads no store.
+    /// URL of the store's folder of keysets. Empty if this machine reads no store.
     pub keysets: String,
-    /// URL of the store's folder of secrets; empty if this machine reads no store.
+    /// URL of the store's folder of secrets. Empty if this machine reads no store.
     pub secret_files: String,
     /// The boot config that this node follows instead of the boot config in its user-data.
     pub followed: Option<Followed>,
-    /// The hash of the configuration as kOps wrote it, or would have written it.
+    /// The hash of the configuration that kOps wrote or would write.
     pub config_hash: String,
 }
 
-/// Files of the store that a machine may not read now, although they may exist: by name, with the reason.
+/// The files that the store refuses to return to this machine, although they may exist. Keysets and secrets are listed by name, with the
+/// reason.
 #[derive(Clone, Debug, Default)]
 pub struct Denied {
     pub keysets: BTreeMap<String, String>,
@@ -46,7 +47,7 @@ pub struct Denied {
 }
 
 impl NodeSpec {
-    /// A node without the keysets, secrets and manifests that its configuration refers to.
+    /// A node whose keysets, secrets and manifests have not been read yet.
     pub fn new(boot: BootConfig, facts: Facts, configuration: Configuration) -> NodeSpec {
         let Configuration { mut config, problems, origin, .. } = configuration;
         let config_hash = match (boot.nodeup_config_hash.as_str(), &origin) {
@@ -78,9 +79,8 @@ impl NodeSpec {
         }
     }
 
-    /// Notes that a secret may not be read. If an earlier run used the secret, the node keeps it; otherwise the
-    /// desired state of the node is decided as if the cluster had no such secret. Fails if it is unknown whether an earlier run used the
-    /// secret.
+    /// Records that this machine may not read a secret. If an earlier run used the secret, the node keeps it. Otherwise the node is decided
+    /// as if the cluster had no such secret. Fails if it is unknown whether an earlier run used the secret.
     pub fn deny_secret(&mut self, name: String, why: StoreError, before: &Before) -> Result<()> {
         match before {
             Before::Unclear => return Err(why.into()),
@@ -88,7 +88,7 @@ impl NodeSpec {
                 self.inputs.secret_names.insert(name.clone());
             }
             Before::Nothing | Before::Known { .. } => {
-                log::warn!("the secret {name} is left out, as if the cluster had none: {why}");
+                log::warn!("the secret {name} is left out, as if the cluster had no such secret: {why}");
             }
         }
         self.denied.secrets.insert(name, why.to_string());
@@ -101,7 +101,7 @@ impl NodeSpec {
     }
 }
 
-/// Reads a manifest that a node must run. Returns its path and its text.
+/// Reads a manifest of a static pod. Returns its path and its text.
 pub(crate) async fn manifest(store: &Store, path: String, url: String) -> Result<(String, String)> {
     let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
     let manifest = String::from_utf8(manifest)
@@ -109,8 +109,8 @@ pub(crate) async fn manifest(store: &Store, path: String, url: String) -> Result
     Ok((path, manifest))
 }
 
-/// Makes `config` trust the authority that the boot config names, because a worker's nodeupconfig names none. Nothing
-/// else from the network can change the authority that a worker trusts.
+/// Makes `config` trust the authority in the boot config, because a worker's nodeupconfig has no authority. Nothing else from the network
+/// can change the authority that a worker trusts.
 pub fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut NodeupConfig) {
     if let Some(server) = &boot.config_server
         && !server.ca_certificates.is_empty()

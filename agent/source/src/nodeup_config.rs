@@ -6,22 +6,21 @@ use kops_agent_store::{Found, Store};
 
 use crate::store_files::StoreFile;
 
-/// The configuration that kOps wrote.
 pub struct Pinned {
     pub file: StoreFile,
     pub config: NodeupConfig,
 }
 
 impl Pinned {
-    /// The fields of the file that the agent does not know. Parses the file again, because only the report of a difference needs
-    /// these fields.
+    /// The fields of the file that the agent does not know. The file is parsed again, because these fields are only needed to report a
+    /// difference.
     pub fn unknown_fields(&self) -> Vec<String> {
-        // The file was read as a configuration before, so reading it again does not fail.
+        // The file has been parsed as a configuration earlier, so parsing it again does not fail.
         NodeupConfig::ignored_fields(&self.file.text, &self.file.url).unwrap_or_default()
     }
 }
 
-/// The URL where kOps writes the configuration.
+/// The URL to which kOps writes the configuration.
 fn url(base: &str, boot: &BootConfig) -> String {
     url_of_group(base, boot.instance_group_role, &boot.instance_group_name)
 }
@@ -30,7 +29,7 @@ fn url_of_group(base: &str, role: InstanceGroupRole, group: &str) -> String {
     format!("{base}/igconfig/{}/{group}/nodeupconfig.yaml", role.folder())
 }
 
-/// The configuration that kOps last wrote for a group. `None` if it is missing, or this machine may not read it.
+/// The configuration that kOps wrote for a group most recently. `None` if the file is missing, or if this machine may not read it.
 pub async fn last_written(
     store: &Store,
     base: &str,
@@ -44,15 +43,15 @@ pub async fn last_written(
     }
 }
 
-/// Reads the configuration. Refuses a file that does not have the hash that the boot config pins.
+/// Reads the configuration. Fails if the file lacks the hash that the boot config pins.
 pub async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned> {
     let url = url(base, boot);
     let text = store.read(&url).await?;
     parse(text, boot, url)
 }
 
-/// Reads the configuration if the boot config pins one and this machine may read it. If the file is missing or the machine may not read it,
-/// returns `None`. The configuration is then derived from the cluster spec, and compared with the pinned hash.
+/// Reads the configuration if the boot config pins one. If the file is missing or this machine may not read it, returns `None`. The agent
+/// then derives the configuration from the cluster spec, and compares it with the pinned hash.
 pub async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
     match boot.nodeup_config_hash.as_str() {
         "" => Ok(None),
@@ -60,7 +59,7 @@ pub async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Opti
     }
 }
 
-/// Reads the configuration if it exists and this machine may read it.
+/// Reads the configuration. `None` if the file is missing, or if this machine may not read it.
 pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
     let url = url(base, boot);
     match store.read_if_present(&url).await? {
@@ -69,13 +68,13 @@ pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Opt
     }
 }
 
-/// Parses the file, if it has the hash that the boot config pins. If the boot config pins no hash, any configuration
-/// is accepted.
+/// Parses the file, if it has the hash that the boot config pins. If the boot config pins no hash, any configuration is accepted.
 pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     if !boot.nodeup_config_hash.is_empty()
         && let Err(other) = NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)
     {
-        // A valid configuration with another hash has replaced the pinned one. Any other file is a mistake, or incomplete.
+        // If the file is a valid configuration, a newer configuration has replaced the pinned one. Otherwise the file is wrong or
+        // incomplete.
         return match whole(&text, &url) {
             Ok(()) => Err(other.into()),
             Err(spoilt) => Err(anyhow::Error::new(spoilt).context(format!(
@@ -88,8 +87,8 @@ pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     Ok(Pinned { file: StoreFile { url, text }, config })
 }
 
-/// Checks that a file is a configuration as kOps writes it. kOps always writes the version of Kubernetes (upstream: `NewConfig`
-/// in `pkg/apis/nodeup/config.go`).
+/// Checks that a file is a configuration that kOps wrote. kOps always writes the version of Kubernetes (upstream: `NewConfig` in
+/// `pkg/apis/nodeup/config.go`).
 fn whole(text: &[u8], url: &str) -> Result<(), SpecError> {
     match NodeupConfig::parse(text, url)?.kubernetes_version.as_str() {
         "" => Err(SpecError::of_field(url, "KubernetesVersion", "it is empty: this is not what kOps wrote")),

@@ -13,7 +13,7 @@ use kops_agent_store::Store;
 /// Where the node's configuration comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfigFrom {
-    /// From the cluster spec. If the boot config pins a nodeupconfig, both are compared and the pinned one wins.
+    /// From the cluster spec. If the boot config pins a nodeupconfig, the agent compares both and uses the pinned configuration.
     #[default]
     Auto,
     /// From cluster-completed.spec and the InstanceGroup.
@@ -31,7 +31,7 @@ pub enum OnHashMismatch {
     Refuse,
 }
 
-/// The source of a node's specification.
+/// Options that decide where a node's configuration comes from.
 #[derive(Clone, Debug)]
 pub struct SourceOptions {
     /// The path or the URL of the boot config, or of the user-data that carries it.
@@ -39,13 +39,11 @@ pub struct SourceOptions {
     pub config_from: ConfigFrom,
     /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
     pub config_base: Option<String>,
-    /// A file with hashes of downloads.
     pub asset_hashes: Option<PathBuf>,
-    /// What to do if the derived configuration differs from the pinned configuration.
     pub on_hash_mismatch: OnHashMismatch,
-    /// Which configuration of its group the node takes.
+    /// Which configuration of its group the node uses.
     pub follow: Follow,
-    /// The root of the machine that the node is decided for.
+    /// The root directory of the machine that the node is decided for.
     pub node_root: PathBuf,
 }
 
@@ -63,10 +61,9 @@ impl SourceOptions {
     }
 }
 
-/// How the state store is reached.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Folders that replace URLs, each as `URL=DIR`.
+    /// Local folders that replace URLs, each as `URL=DIR`.
     pub mirrors: Vec<String>,
     /// How long to retry a store that does not answer.
     pub timeout: Duration,

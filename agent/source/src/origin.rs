@@ -14,7 +14,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// A keyset that the derivation has read already.
+    /// A keyset that the derivation has read.
     pub fn keyset(&self, name: &str) -> Option<&Keyset> {
         match self {
             Origin::ClusterSpec(derivation) => derivation.files.keysets.get(name),
@@ -22,7 +22,7 @@ impl Origin {
         }
     }
 
-    /// A secret that the derivation has read already.
+    /// A secret that the derivation has read.
     pub fn secret(&self, name: &str) -> Option<&Secret> {
         match self {
             Origin::ClusterSpec(derivation) => derivation.files.secrets.get(name),
@@ -30,12 +30,12 @@ impl Origin {
         }
     }
 
-    /// Whether the cluster spec gives the configuration that the user-data pins, byte for byte.
+    /// Whether the derived configuration equals the configuration that the user-data pins, byte for byte.
     pub fn is_proven(&self) -> bool {
         matches!(self, Origin::ClusterSpec(derivation) if derivation.is_proven)
     }
 
-    /// The hashes of downloads that the derivation used, by URL.
+    /// The hashes of downloads that the derivation knows, by URL.
     pub fn known_hashes(&self) -> BTreeMap<String, String> {
         match self {
             Origin::ClusterSpec(derivation) => derivation.known_hashes(),

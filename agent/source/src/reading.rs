@@ -64,8 +64,8 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
     Ok(BootConfig::from_user_data(&bytes)?)
 }
 
-/// Reads all inputs of the node that this boot config describes. `left_by` returns which machine wrote the files of a node on this disk. It
-/// is called only if the machine requests its configuration from kops-controller.
+/// Reads all inputs of the node that this boot config describes. `left_by` returns which machine wrote the node files on this disk. It is
+/// called only if the machine requests its configuration from kops-controller.
 pub async fn read(
     store: &Store,
     options: &SourceOptions,
@@ -118,7 +118,7 @@ pub async fn read(
                 log::warn!("this run continues as if the cluster had no such file: {why}");
                 without.insert(url.clone());
             }
-            // The file may exist, and an earlier run may have used it, so the run does not continue without the file.
+            // The run cannot continue without the file: the file may exist, and an earlier run may have used it.
             _ => return Err(why.into()),
         }
     }
@@ -127,18 +127,17 @@ pub async fn read(
     Ok(spec)
 }
 
-/// Replaces a manifest that kOps has not written yet.
+/// The text that replaces a manifest that kOps has not written yet.
 pub(crate) const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n";
 
-/// Reads all inputs for the nodes of a group, without a particular machine. The boot config is as kOps would write it, and the facts are
-/// empty.
+/// Reads the inputs for the nodes of a group, without a particular machine. Uses the boot config that kOps would write, and empty facts.
 pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<NodeSpec> {
     let derivation = Derivation::of_group(cluster_files::read(store, base, group).await?);
     of_any_machine(store, base, derivation, Some(UNWRITTEN_MANIFEST)).await
 }
 
-/// Like [`read_of_group`], with the hashes that the derivation knows. Every manifest of the group must be in the store, and every file that
-/// decides the group's machines must be readable.
+/// Like [`read_of_group`], with the hashes that the derivation knows. Fails if a manifest of the group is missing, or if a file that
+/// decides the group's machines is not readable.
 pub async fn read_of_derivation(store: &Store, base: &str, mut derivation: Derivation) -> Result<NodeSpec> {
     cluster_files::require_kops_version(store, base).await?;
     match derivation.files.denied.pop() {
@@ -159,7 +158,6 @@ async fn of_any_machine(
     complete(store, base, boot, Facts::default(), configuration, &Before::default(), unwritten).await
 }
 
-/// The boot config that kOps would write for the group of this derivation.
 pub(crate) fn boot_config_of_group(
     derivation: &Derivation,
     derived: &Derived,
@@ -171,8 +169,8 @@ pub(crate) fn boot_config_of_group(
     })
 }
 
-/// The configuration that kOps wrote for the group, if the boot config pins none and the store has no cluster spec to
-/// derive a configuration from. `kops toolbox enroll` copies such a store to a control plane.
+/// The configuration that kOps wrote for the group. It is used if the boot config pins no configuration and the store has no cluster spec.
+/// `kops toolbox enroll` copies a store without a cluster spec to a control plane.
 async fn only_written(
     store: &Store,
     base: &str,
@@ -190,8 +188,8 @@ async fn only_written(
     }
 }
 
-/// Reads the inputs of a node that requests its configuration from kops-controller. Such a node has no keysets, and only the secrets that
-/// kops-controller gives to it.
+/// Reads the inputs of a node that requests its configuration from kops-controller. The node gets no keysets, and only the secrets that
+/// kops-controller gives it.
 async fn served(
     store: &Store,
     options: &SourceOptions,
@@ -232,7 +230,7 @@ async fn served(
     Ok(spec)
 }
 
-/// The configuration that kOps wrote last for the group, and the boot config with its hash.
+/// The configuration that kOps wrote for the group most recently, and the boot config with its hash.
 async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<(BootConfig, Pinned)> {
     let unpinned = BootConfig { nodeup_config_hash: String::new(), ..boot };
     let Some(written) = nodeup_config::written(store, base, &unpinned).await? else {
@@ -245,8 +243,8 @@ async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<(BootCon
     Ok((BootConfig { nodeup_config_hash: NodeupConfig::hash(&written.file.text), ..unpinned }, written))
 }
 
-/// Whether the location of a manifest is complete: a URL, or a path of this machine. `kops toolbox enroll` copies the
-/// manifests of a control plane to such paths (upstream: `remapFile` in `pkg/commands/toolbox_enroll.go`).
+/// Whether the location of a manifest is a URL or an absolute path. `kops toolbox enroll` copies the manifests of a control plane to
+/// absolute paths on the machine (upstream: `remapFile` in `pkg/commands/toolbox_enroll.go`).
 fn is_whole(manifest: &str) -> bool {
     manifest.contains("://") || manifest.starts_with('/')
 }
@@ -303,7 +301,7 @@ async fn complete(
         each(spec.inputs.wanted_manifests(), of_store),
         cluster_files::kops_version(store, base),
     );
-    // A worker's role often may not read the file with the version.
+    // Many worker roles may not read the file with the version.
     spec.inputs.kops_version = version?.map(Told::by_version_file);
     for (name, keyset) in keysets? {
         match keyset {

@@ -6,12 +6,12 @@ use kops_agent_plan::derive;
 use kops_agent_spec::{Keyset, Secret};
 use kops_agent_store::{Found, Store};
 
-/// How many files of one kind are requested at the same time. A control plane reads about thirty files, and each response of a
-/// bucket takes tens of milliseconds.
+/// The number of concurrent requests for files of one kind. A control plane reads about thirty files, and a bucket takes tens of
+/// milliseconds to respond.
 const AT_ONCE: usize = 8;
 
-/// Calls `ask` for all names concurrently. Returns the results in the order of the names. If several names fail, returns the error of the
-/// first of them in this order.
+/// Calls `ask` for all names concurrently. Returns the results in the order of the names. If several calls fail, returns the error of the
+/// first failed name.
 pub async fn each<N, T, F>(names: impl IntoIterator<Item = N>, ask: impl Fn(N) -> F) -> Result<Vec<T>>
 where
     F: Future<Output = Result<T>>,
@@ -33,7 +33,7 @@ pub struct StoreFiles<'a> {
 }
 
 impl<'a> StoreFiles<'a> {
-    /// Uses the folders that the configuration names. An empty name means the default folder, `pki` or `secrets` below `base`.
+    /// Uses the folders in the configuration. An empty name means the default folder, `pki` or `secrets` below `base`.
     pub fn new(store: &'a Store, base: &str, keypairs: &str, secrets: &str) -> StoreFiles<'a> {
         let folder = |named: &str, usual: &str| match named {
             "" => format!("{base}/{usual}"),
@@ -55,7 +55,7 @@ impl<'a> StoreFiles<'a> {
             match self.store.read_if_present(&url).await?.try_map(|text| Keyset::parse(&text, &url))? {
                 Found::There(keyset) => return Ok(Found::There(keyset)),
                 Found::Absent => {}
-                // If both names are denied, the error of the current name is returned, because people know this name.
+                // If both names are denied, the error of the current name is returned, because users know this name.
                 Found::Denied(why) => denied = denied.or(Some(why)),
             }
         }
@@ -67,12 +67,10 @@ impl<'a> StoreFiles<'a> {
         Ok(self.store.read_if_present(&url).await?.try_map(|text| Secret::parse(&text, &url))?)
     }
 
-    /// The URL of the folder of keysets.
     pub fn keypairs(&self) -> &str {
         &self.keypairs
     }
 
-    /// The URL of the folder of secrets.
     pub fn secrets(&self) -> &str {
         &self.secrets
     }
@@ -94,7 +92,7 @@ mod tests {
         let ask = async |name: usize| {
             now.set(now.get() + 1);
             most.set(most.get().max(now.get()));
-            // Later names are answered earlier.
+            // A later name gets its result earlier.
             for _ in name..20 {
                 yield_now().await;
             }

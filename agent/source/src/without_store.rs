@@ -35,8 +35,8 @@ impl SupposedKeyset {
     }
 }
 
-/// All inputs for the nodes of a group, without a particular machine, as [`crate::read_of_group`] reads them from a store. `cluster` is a
-/// completed cluster.
+/// All inputs for the nodes of a group, without a particular machine, like the result of [`crate::read_of_group`]. `cluster` is a completed
+/// cluster.
 pub fn suppose(
     cluster: &Cluster,
     group: &InstanceGroup,

@@ -5,7 +5,7 @@ use serde_with::apply;
 
 use super::omit::is_zero;
 
-/// Access to the Kubernetes API.
+/// How clients reach the Kubernetes API.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -33,20 +33,20 @@ pub struct DNSAccessSpec {}
 pub struct LoadBalancerAccessSpec {
     /// The class of the load balancer: `Classic` or `Network` (AWS).
     pub class: String,
-    /// The type of the load balancer: `Public` or `Internal`.
+    /// Whether clients outside the network can reach the load balancer: `Public` or `Internal`.
     pub r#type: String,
     /// Security group that replaces the group that kOps creates.
     pub security_group_override: Option<String>,
     pub additional_security_groups: Vec<String>,
-    /// Whether the cluster's own nodes use the load balancer, too.
+    /// Whether the cluster's own nodes also use the load balancer.
     #[serde(rename = "useForInternalAPI")]
     pub use_for_internal_api: bool,
-    /// Id of the certificate that the load balancer serves.
+    /// Id of the TLS certificate that the load balancer serves.
     pub ssl_certificate: String,
     pub ssl_policy: Option<String>,
-    /// Whether the load balancer sends requests to other zones.
+    /// Whether the load balancer sends requests to targets in other zones.
     pub cross_zone_load_balancing: Option<bool>,
-    /// Subnets that the load balancer is placed in.
+    /// Subnets of the load balancer.
     pub subnets: Vec<LoadBalancerSubnetSpec>,
     pub access_log: Option<AccessLogSpec>,
 }
@@ -64,7 +64,6 @@ pub struct LoadBalancerSubnetSpec {
     pub allocation_id: Option<String>,
 }
 
-/// The bucket in which a load balancer logs its requests.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -19,7 +19,7 @@ pub struct AuthenticationSpec {
     pub oidc: Option<OIDCAuthenticationSpec>,
 }
 
-/// Kopeio's authentication; it has no settings.
+/// Kopeio's authentication. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KopeioAuthenticationSpec {}
 
@@ -31,7 +31,7 @@ pub struct AWSAuthenticationSpec {
     /// Where the authenticator looks up identities: `MountedFile`, `EKSConfigMap`, `CRD`, separated by
     /// commas.
     pub backend_mode: String,
-    /// Id of the cluster in the authenticator's tokens.
+    /// Id of the cluster, which must be in the tokens of clients.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
     pub memory_request: Option<Quantity>,
@@ -57,18 +57,18 @@ pub struct AWSAuthenticationIdentityMappingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OIDCAuthenticationSpec {
-    /// `--oidc-username-claim`: claim with the user's name.
+    /// `--oidc-username-claim`: claim that contains the user's name.
     pub username_claim: Option<String>,
-    /// `--oidc-username-prefix`: prefix of the user's name.
+    /// `--oidc-username-prefix`: prefix that the API server adds to the user's name.
     pub username_prefix: Option<String>,
-    /// `--oidc-groups-claim`: claims with the user's groups.
+    /// `--oidc-groups-claim`: claims that contain the user's groups.
     pub groups_claims: Vec<String>,
-    /// `--oidc-groups-prefix`: prefix of the user's groups.
+    /// `--oidc-groups-prefix`: prefix that the API server adds to the names of groups.
     pub groups_prefix: Option<String>,
     /// `--oidc-issuer-url`: URL of the provider.
     #[serde(rename = "issuerURL")]
     pub issuer_url: Option<String>,
-    /// `--oidc-client-id`: id of the client for which tokens must be issued.
+    /// `--oidc-client-id`: id of the client that tokens must be issued for.
     #[serde(rename = "clientID")]
     pub client_id: Option<String>,
     /// `--oidc-required-claim` (repeated): claims that a token must have, with their values.
@@ -85,7 +85,7 @@ pub struct AuthorizationSpec {
     pub rbac: Option<RBACAuthorizationSpec>,
 }
 
-/// Authorization by roles (RBAC), which has no settings.
+/// Authorization by roles (RBAC). It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RBACAuthorizationSpec {}
 
@@ -93,7 +93,7 @@ pub struct RBACAuthorizationSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlwaysAllowAuthorizationSpec {}
 
-/// How nodes prove their identity; no longer used.
+/// How nodes prove their identity. kOps no longer uses this field.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -101,7 +101,7 @@ pub struct NodeAuthorizationSpec {
     pub node_authorizer: Option<NodeAuthorizerSpec>,
 }
 
-/// The node authorizer; no longer used.
+/// The node authorizer. kOps no longer uses this field.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -18,10 +18,10 @@ use super::yaml::{from_document, parse_yaml};
 pub struct BootConfig {
     #[serde_with(skip_apply)]
     pub cloud_provider: CloudProvider,
-    /// URL of the cluster's folder in the state store; only machines that may read the store have it.
+    /// URL of the cluster's folder in the state store. Only machines that may read the store have this URL.
     #[serde(default)]
     pub config_base: Option<String>,
-    /// kops-controller, from which a machine that may not read the store gets its configuration.
+    /// The kops-controller that gives this machine its configuration, if the machine may not read the store.
     #[serde(default)]
     pub config_server: Option<ConfigServerOptions>,
     /// Addresses of the API server for `/etc/hosts`, if the cluster has no DNS.
@@ -46,7 +46,7 @@ pub struct BootConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ConfigServerOptions {
-    /// URLs of the bootstrap servers (kops-controller). All of them give the same response.
+    /// URLs of the bootstrap servers (kops-controller). All of them give equal responses.
     pub servers: Vec<String>,
     /// The name that the server's certificate must have. Empty means the name in the URL.
     #[serde(rename = "tlsServerName")]
@@ -58,12 +58,12 @@ pub struct ConfigServerOptions {
 }
 
 impl BootConfig {
-    /// Reads a `kube_env.yaml`. Errors name `source_file`.
+    /// Reads a `kube_env.yaml`. Errors contain `source_file`.
     pub fn parse(text: &[u8], source_file: &str) -> Result<BootConfig, SpecError> {
         parse_yaml(text, source_file)
     }
 
-    /// Like [`BootConfig::parse`], for a document that is parsed already.
+    /// Like [`BootConfig::parse`], for a document that is already parsed.
     pub fn from_document(document: &Value, source_file: &str) -> Result<BootConfig, SpecError> {
         from_document(document, source_file)
     }
@@ -81,9 +81,8 @@ impl BootConfig {
         self.config_server.as_ref().is_some_and(|server| !server.servers.is_empty())
     }
 
-    /// URL of the cluster's folder in the state store, if the machine reads its configuration there. If the boot config
-    /// has both a store and a server, as `kops toolbox enroll` writes it, the machine asks the server (upstream: `Run` in
-    /// `upup/pkg/fi/nodeup/command.go`).
+    /// URL of the cluster's folder in the state store. `None` if the machine requests its configuration from a server. `kops toolbox
+    /// enroll` writes both a store and a server, and the machine then uses the server (upstream: `Run` in `upup/pkg/fi/nodeup/command.go`).
     pub fn store_base(&self) -> Option<&str> {
         self.config_base.as_deref().filter(|base| !base.is_empty() && !self.asks_server())
     }

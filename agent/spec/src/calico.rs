@@ -22,7 +22,7 @@ pub struct CalicoNetworkingSpec {
     /// With eBPF, how pods on other nodes reply to clients outside the cluster: `Tunnel` (through the node
     /// that the client called) or `DSR` (directly).
     pub bpf_external_service_mode: String,
-    /// Whether Calico removes iptables rules that kube-proxy left.
+    /// Whether Calico removes the iptables rules that an earlier kube-proxy created.
     pub bpf_kube_proxy_iptables_cleanup_enabled: bool,
     /// Log level of the eBPF programs: `Off`, `Info` or `Debug`.
     pub bpf_log_level: String,

@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-/// Joins an error and its causes, from the outermost to the innermost, and skips repeated texts. A cause of several
-/// lines starts on a new line.
+/// Joins an error and its causes, from the outermost to the innermost, and skips repeated texts. A cause with several lines starts on a new
+/// line.
 pub fn joined<T: Display>(causes: impl IntoIterator<Item = T>) -> String {
     let mut text = String::new();
     for cause in causes {

@@ -9,7 +9,7 @@ const END: &str = "-----END CERTIFICATE-----";
 pub enum Issuer {
     /// This machine issues the certificate, with the authority's key from the state store.
     Local,
-    /// A control plane's bootstrap server issues the certificate.
+    /// The bootstrap server of a control plane issues the certificate.
     Bootstrap,
 }
 
@@ -33,15 +33,15 @@ pub struct Subject {
     pub organization: Vec<String>,
 }
 
-/// A certificate with its private key. It is not a file: files refer to it by name.
+/// A certificate with its private key. Files refer to the certificate by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
-    /// The name that files use, and, for [`Issuer::Bootstrap`], the name in the bootstrap protocol.
+    /// The name by which files refer to the certificate. For [`Issuer::Bootstrap`], it is also the name in the bootstrap protocol.
     pub name: String,
-    /// The keyset that signs the certificate, such as `kubernetes-ca`.
+    /// The keyset whose key signs the certificate, such as `kubernetes-ca`.
     pub signer: String,
-    /// The id of the signing item in the keyset `signer`; empty if the bootstrap server chooses.
+    /// The id of the signing key in the keyset `signer`. Empty if the bootstrap server chooses the key.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub keypair_id: String,
     #[serde(rename = "type")]
@@ -56,7 +56,7 @@ pub struct Certificate {
     pub include_root: bool,
 }
 
-/// The certificates in a PEM bundle. White space is removed from each certificate, so that equal certificates are equal texts.
+/// The certificates in a PEM bundle, without white space, so that equal certificates are equal texts.
 pub fn certificates(bundle: &str) -> Vec<String> {
     let all = bundle.split_inclusive(END).filter(|part| part.ends_with(END));
     all.map(|part| part.split_whitespace().collect()).collect()

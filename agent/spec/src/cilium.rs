@@ -91,7 +91,7 @@ pub struct CiliumNetworkingSpec {
     /// Whether eBPF maps get all their memory when they are created.
     #[serde(rename = "preallocateBPFMaps")]
     pub preallocate_bpf_maps: bool,
-    /// Image by which Cilium recognizes Istio's sidecar.
+    /// Image of Istio's sidecar, by which Cilium recognizes sidecars.
     pub sidecar_istio_proxy_image: String,
     /// Name of this cluster among the connected Cilium clusters (ClusterMesh).
     pub cluster_name: String,
@@ -104,7 +104,7 @@ pub struct CiliumNetworkingSpec {
     /// Whether Cilium looks up the DNS names in policies at intervals.
     #[serde(rename = "toFQDNsEnablePoller")]
     pub to_fqdns_enable_poller: bool,
-    /// How pod addresses are assigned: `crd`, `kubernetes`, `hostscope` or `eni`.
+    /// How pods get their addresses: `crd`, `kubernetes`, `hostscope` or `eni`.
     pub ipam: String,
     /// Whether Cilium adds iptables rules on the node.
     pub install_iptables_rules: Option<bool>,
@@ -123,7 +123,7 @@ pub struct CiliumNetworkingSpec {
     /// Whether Cilium disables the CNI configuration files of other plugins.
     pub cni_exclusive: Option<bool>,
     pub hubble: Option<HubbleSpec>,
-    /// Whether Cilium does not update the status of its policies.
+    /// Whether Cilium omits updates of the status of its policies.
     #[serde(rename = "disableCNPStatusUpdates")]
     pub disable_cnp_status_updates: Option<bool>,
     /// Whether Cilium follows the topology hints of Services, which prefer endpoints in the client's zone.
@@ -147,7 +147,7 @@ pub struct CiliumIngressSpec {
     pub enable_secrets_sync: Option<bool>,
     /// Prefixes of the annotations that are copied to the Services of Ingresses.
     pub load_balancer_annotation_prefixes: String,
-    /// Whether ingresses share a load balancer: `shared` or `dedicated`.
+    /// Whether Ingresses share a load balancer: `shared` or `dedicated`.
     pub default_load_balancer_mode: String,
     pub shared_load_balancer_service_name: String,
 }
@@ -162,7 +162,7 @@ pub struct CiliumGatewayAPISpec {
     pub enable_secrets_sync: Option<bool>,
 }
 
-/// Hubble, which shows Cilium's traffic.
+/// Hubble, which shows the network traffic that Cilium handles.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -33,50 +33,47 @@ use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Respelling, moved};
 use super::yaml::parse_document;
 
-/// A Cluster. Its fields have the names of kOps' internal API, whatever the API version of the file.
+/// A Cluster. Its fields have the names of kOps' internal API in every API version of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
-    /// The cluster's name and labels.
     pub metadata: ObjectMeta,
     pub spec: ClusterSpec,
 }
 
 impl Cluster {
-    /// Reads a Cluster of v1alpha2 or v1alpha3, and sets the defaults that upstream sets when it reads a Cluster
-    /// (`SetDefaults_ClusterSpec`). Errors name `url`, and spell fields as the file does.
+    /// Reads a Cluster of v1alpha2 or v1alpha3. Sets the defaults that upstream sets when it reads a Cluster (`SetDefaults_ClusterSpec`).
+    /// Errors contain `url`, and the names of fields as in the file.
     pub fn parse(text: &[u8], url: &str) -> Result<Cluster, SpecError> {
         Cluster::from_document(parse_document(text, url)?, url)
     }
 
-    /// Like [`Cluster::parse`], for a document that is parsed already.
+    /// Like [`Cluster::parse`], for a document that is already parsed.
     pub fn from_document(document: Value, url: &str) -> Result<Cluster, SpecError> {
         let mut cluster: Cluster = Cluster::respelled(document, url)?.read()?;
         cluster.spec.set_defaults();
         Ok(cluster)
     }
 
-    /// Like [`Cluster::from_document`], for a document that a user wrote. Like kOps, it rejects a number or a boolean where a string is
-    /// expected.
+    /// Like [`Cluster::from_document`], for a document that a user wrote. Like kOps, rejects a number or a boolean in place of a string.
     pub fn from_manifest(document: Value, url: &str) -> Result<Cluster, SpecError> {
         let mut cluster: Cluster = Cluster::respelled(document, url)?.read_manifest()?;
         cluster.spec.set_defaults();
         Ok(cluster)
     }
 
-    /// The fields of a Cluster that the agent does not read: misspelled, of another version, or newer than
-    /// this agent.
+    /// The fields of a Cluster that the agent does not read. They are misspelled, of another API version, or newer than this agent.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(Cluster::respelled(parse_document(text, url)?, url)?.ignored::<Cluster>())
     }
 
-    /// Warnings about fields of a Cluster that cause no error: ignored, dropped and deprecated fields. Fields that newer releases
-    /// dropped cause no warning if `release` uses them in this cluster.
+    /// Warnings about fields of a Cluster that cause no error: ignored, removed and deprecated fields. A field that newer releases removed
+    /// causes no warning if `release` uses the field in this cluster.
     pub fn warnings(text: &[u8], url: &str, release: KopsRelease) -> Result<Vec<FieldWarning>, SpecError> {
         Cluster::warnings_of(&parse_document(text, url)?, url, release)
     }
 
-    /// Like [`Cluster::warnings`], for a document that is parsed already.
+    /// Like [`Cluster::warnings`], for a document that is already parsed.
     pub fn warnings_of(
         document: &Value,
         url: &str,
@@ -111,8 +108,8 @@ impl Cluster {
         Ok(respelling)
     }
 
-    /// The cloud that the machines run in. The label `alpha.kops.k8s.io/cloud: metal` overrides the spec
-    /// (upstream: `Cluster.GetCloudProvider`).
+    /// The cloud in which the machines run. The label `alpha.kops.k8s.io/cloud: metal` overrides the spec (upstream:
+    /// `Cluster.GetCloudProvider`).
     pub fn cloud_provider(&self) -> Option<CloudProvider> {
         if self.metadata.labels.get("alpha.kops.k8s.io/cloud").is_some_and(|cloud| cloud == "metal") {
             return Some(CloudProvider::Metal);

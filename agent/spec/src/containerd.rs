@@ -16,20 +16,19 @@ use super::scalars::IntOrString;
 pub struct ContainerdConfig {
     /// `--address`: socket of containerd's API.
     pub address: Option<String>,
-    /// Values that are added to the configuration, by dotted path. A path follows the schema of the installed
-    /// containerd.
+    /// Values to add to the configuration, by dotted path. The paths follow the schema of the installed containerd version.
     pub config_additions: BTreeMap<String, IntOrString>,
-    /// The whole configuration. It replaces kOps' configuration.
+    /// The complete configuration, in place of kOps' configuration.
     pub config_override: Option<String>,
     /// `--log-level`: `trace`, `debug`, `info`, `warn`, `error`, `fatal` or `panic`.
     pub log_level: Option<String>,
-    /// The containerd to download, instead of the release that kOps chooses.
+    /// The containerd to download, in place of the release that kOps chooses.
     pub packages: Option<PackagesConfig>,
-    /// Mirrors of image registries, by registry. `*` stands for all registries without their own entry.
+    /// Mirrors of image registries, by registry. The mirrors for `*` are for all registries without their own entry.
     pub registry_mirrors: BTreeMap<String, Vec<String>>,
     /// `--root`: folder of persistent data.
     pub root: Option<String>,
-    /// Whether kOps does not install containerd, because the machine's image has it.
+    /// Whether the machine's image already has containerd, so that kOps does not install it.
     pub skip_install: bool,
     /// `--state`: folder of run-time state.
     pub state: Option<String>,
@@ -70,8 +69,7 @@ pub struct NvidiaGPUConfig {
     pub enabled: Option<bool>,
     /// Container image of NVIDIA's device plugin.
     pub image: String,
-    /// The exporter of GPU metrics. kOps uses only the cluster's setting, and ignores this setting in an
-    /// instance group.
+    /// The exporter of GPU metrics. kOps uses this setting only in a Cluster, and ignores it in an InstanceGroup.
     pub dcgm_exporter: Option<DCGMExporterConfig>,
 }
 
@@ -88,7 +86,7 @@ pub struct DCGMExporterConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct Runc {
     pub version: Option<String>,
-    /// The runc to download, instead of the release that kOps chooses.
+    /// The runc to download, in place of the release that kOps chooses.
     pub packages: Option<PackagesConfig>,
 }
 
@@ -102,7 +100,7 @@ pub struct GVisorConfig {
     pub platform: String,
 }
 
-/// A download of containerd or runc that replaces the release that kOps chooses.
+/// A download of containerd or runc, in place of the release that kOps chooses.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -8,14 +8,14 @@ use serde_with::apply;
 use super::omit::is_zero;
 use super::role::InstanceGroupRole;
 
-/// A systemd unit that the user adds to nodes, or disables.
+/// A systemd unit that the user adds to nodes or disables.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HookSpec {
-    /// The unit's name. `.service` may be left out.
+    /// The unit's name, with or without `.service`.
     pub name: String,
-    /// Whether the unit runs. Unset means yes.
+    /// Whether the unit runs. The default is yes.
     pub enabled: Option<bool>,
     /// Roles of the nodes that get the unit. Empty means all roles.
     pub roles: Vec<InstanceGroupRole>,
@@ -23,9 +23,9 @@ pub struct HookSpec {
     /// Units that must start after this unit (systemd's `Before=`).
     pub before: Vec<String>,
     pub exec_container: Option<ExecContainerAction>,
-    /// The unit's `[Service]` section. With `use_raw_manifest`, the whole unit.
+    /// The unit's `[Service]` section. If `use_raw_manifest` is set, the complete unit file.
     pub manifest: String,
-    /// Whether the manifest is the whole unit.
+    /// Whether `manifest` is the complete unit file.
     pub use_raw_manifest: bool,
 }
 
@@ -45,10 +45,10 @@ pub struct ExecContainerAction {
 #[serde(default, rename_all = "camelCase")]
 pub struct FileAssetSpec {
     pub name: String,
-    /// The path on the node. Empty means kOps' folder of assets.
+    /// The path on the node. If empty, the file is in kOps' folder of assets.
     pub path: String,
-    /// Roles of the nodes that get the file, by their exact internal names. Empty means all roles. Any other
-    /// word matches no node; this includes `Master`.
+    /// Roles of the nodes that get the file, by their exact internal names. Empty means all roles. Any other word, such as `Master`,
+    /// matches no node.
     pub roles: Vec<String>,
     pub content: String,
     /// Whether the content is base64.
@@ -66,12 +66,11 @@ pub struct VolumeMountSpec {
     pub filesystem: String,
     pub format_options: Vec<String>,
     pub mount_options: Vec<String>,
-    /// The folder that the volume is mounted on.
+    /// The folder on which the node mounts the volume.
     pub path: String,
 }
 
 impl HookSpec {
-    /// Whether nodes of this role get the unit.
     pub fn is_for(&self, role: InstanceGroupRole) -> bool {
         self.roles.is_empty() || self.roles.contains(&role)
     }
@@ -82,7 +81,6 @@ impl HookSpec {
 }
 
 impl FileAssetSpec {
-    /// Whether nodes of this role get the file.
     pub fn is_for(&self, role: InstanceGroupRole) -> bool {
         self.roles.is_empty() || self.roles.iter().any(|name| name == role.name())
     }

@@ -30,8 +30,7 @@ pub fn is_sha256_hex(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Reads a SHA-256 in upper or lower case, and returns the SHA-256 in lower case. Returns `None` for any
-/// other text.
+/// Converts a SHA-256 to lower case. Returns `None` if the text is no SHA-256.
 pub fn parse_sha256(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
     is_sha256_hex(&text).then_some(text)

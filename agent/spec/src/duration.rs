@@ -10,8 +10,8 @@ const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
-/// A length of time (`metav1.Duration`): parsed from Go's syntax (`60s`, `1.5h`), shown in Go's
-/// normal form (`1m0s`, `1h30m0s`).
+/// A length of time (`metav1.Duration`). The input is in Go's syntax (`60s`, `1.5h`), and the output in Go's normal form (`1m0s`,
+/// `1h30m0s`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration {
     nanoseconds: i64,
@@ -75,7 +75,7 @@ fn parse(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-/// Reads one number with its unit. Returns the nanoseconds, and the rest of the text.
+/// Parses a number with its unit at the beginning of a text. Returns the number of nanoseconds, and the rest of the text.
 fn parse_term(text: &str) -> Option<(i128, &str)> {
     let (whole, rest) = split_digits(text);
     let (fraction, rest) = match rest.strip_prefix('.') {
@@ -109,7 +109,7 @@ fn parse_unit(text: &str) -> Option<(i128, &str)> {
     Some((i128::from(nanoseconds), rest))
 }
 
-/// Converts the fraction `0.<digits>` of a unit to nanoseconds. Ignores digits below a nanosecond.
+/// Converts the fraction `0.<digits>` of a unit to nanoseconds. Ignores fractions of a nanosecond.
 fn fraction_of(digits: &str, unit: i128) -> i128 {
     let mut sum = 0;
     let mut scale = 1_i128;
@@ -143,7 +143,7 @@ impl fmt::Display for Duration {
     }
 }
 
-/// `value / unit` as a decimal without trailing zeros; `unit` is a power of ten.
+/// `value / unit` as a decimal without trailing zeros. `unit` is a power of ten.
 fn decimal(value: u64, unit: u64) -> String {
     let (whole, fraction) = (value / unit, value % unit);
     if fraction == 0 {

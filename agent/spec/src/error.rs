@@ -10,19 +10,18 @@ use crate::failure::{Failing, Kind};
 pub struct SpecError {
     /// URL or path of the file.
     pub source_file: String,
-    /// Dotted path of the field, as the file spells it; empty if the file as a whole is wrong.
+    /// Dotted path of the field, as the file spells it. Empty if the whole file is wrong.
     pub field: String,
-    /// The problem of the field, and the expected form. Never contains a value that may be secret.
+    /// The problem of the field, and the expected form. It never contains a value that may be secret.
     pub problem: String,
 }
 
 impl SpecError {
-    /// An error about the file as a whole.
+    /// An error about the whole file.
     pub fn of_file(source_file: &str, problem: impl Into<String>) -> SpecError {
         SpecError::of_field(source_file, "", problem)
     }
 
-    /// An error about one field of the file.
     pub fn of_field(source_file: &str, field: &str, problem: impl Into<String>) -> SpecError {
         SpecError { source_file: source_file.to_owned(), field: field.to_owned(), problem: problem.into() }
     }

@@ -11,7 +11,6 @@ use serde_with::{apply, skip_serializing_none};
 use super::cloud_provider::CloudProvider;
 use super::omit::is_zero;
 
-/// All observed facts about one machine and its cloud.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,47 +20,46 @@ pub struct Facts {
     /// The kernel's name for this host.
     #[serde(default)]
     pub hostname: String,
-    /// Addresses of the host's own name in `/etc/hosts`, without loopback addresses.
+    /// Addresses of this host's name in `/etc/hosts`, without loopback addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hostname_addresses: Vec<String>,
-    /// Users of the machine as which people may log in, except root.
+    /// The machine's users that can log in, except root.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub login_users: Vec<LoginUser>,
     /// Network interfaces, in the kernel's order.
     #[serde(default)]
     pub interfaces: Vec<Interface>,
-    /// Whether systemd-resolved keeps a resolver list without its loopback stub
-    /// (`/run/systemd/resolve/resolv.conf` exists).
+    /// Whether `/run/systemd/resolve/resolv.conf` exists. If so, systemd-resolved writes a list of name servers without its loopback stub
+    /// to this file.
     #[serde(default)]
     pub systemd_resolved: bool,
     /// Kernel release (`uname -r`).
     pub kernel: Option<String>,
     /// Memory that the kernel can use, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Number of processors that the kernel uses.
+    /// Number of processors that the kernel can use.
     pub processors: Option<u32>,
     /// Name servers of `/etc/resolv.conf`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
-    /// Whether the BPF file system is mounted at `/sys/fs/bpf` although no unit mounts it. Since version 238, systemd itself mounts it.
+    /// Whether the BPF file system is mounted at `/sys/fs/bpf` without a mount unit. Since version 238, systemd itself mounts it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bpf_mounted_by_systemd: bool,
     /// Text of `/etc/fstab`. `None` if the file is missing.
     pub fstab: Option<String>,
-    /// Whether the machine has NVIDIA's driver and `/usr/bin/nvidia-container-runtime`, with which containers use the driver. `None` if the
-    /// agent did not observe this fact.
+    /// Whether the machine has NVIDIA's driver and `/usr/bin/nvidia-container-runtime`, which gives containers access to the driver. `None`
+    /// if the agent did not check.
     pub nvidia_runtime: Option<bool>,
     /// The mode of SELinux on this machine. `None` if the kernel has no SELinux.
     pub selinux: Option<Selinux>,
-    /// The cloud's description of this machine.
     #[serde(default)]
     pub cloud: CloudFacts,
 }
 
 impl Facts {
-    /// Identifies the observed machine by its name in the cloud, or else by its host name. The text also shows whether the machine is only
-    /// prepared for a warm pool. The agent compares the text with the text in its record: if an image was made from a node's disk, the
-    /// record belongs to another machine.
+    /// Identifies the machine by its name in the cloud, or by its host name if the cloud gives no name. The text also says if an instance
+    /// is only prepared for a warm pool. The agent compares this text with the text in its record. After an image is made from a node's
+    /// disk, the record may be from a different machine.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;
@@ -79,15 +77,14 @@ impl Facts {
     }
 }
 
-/// The cloud of a machine that [`Facts::machine`] identifies; `None` if the text has only a host name.
+/// The cloud in a text that [`Facts::machine`] returned. `None` if the text has only a host name.
 pub fn cloud_of_machine(machine: &str) -> Option<CloudProvider> {
     machine.split(' ').next().and_then(CloudProvider::from_id)
 }
 
-/// The prefix of the target lifecycle state of an instance that is prepared for a warm pool.
+/// The prefix of an instance's target lifecycle state while the instance is prepared for a warm pool.
 pub const WARMED: &str = "Warmed:";
 
-/// A processor architecture, by Go's name for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Architecture {
@@ -99,7 +96,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// Go's name of the architecture, which asset URLs and nodeupconfig use.
+    /// Go's name of the architecture, which URLs of downloads and nodeupconfig use.
     pub fn name(self) -> &'static str {
         match self {
             Architecture::Amd64 => "amd64",
@@ -145,12 +142,12 @@ pub struct Interface {
     pub mac: Option<String>,
     /// Addresses with prefix lengths.
     pub addresses: Vec<String>,
-    /// Whether no device is behind the interface (no `/sys/class/net/NAME/device`).
+    /// Whether the interface has no hardware device (no `/sys/class/net/NAME/device`).
     #[serde(rename = "virtual")]
     pub is_virtual: bool,
 }
 
-/// Whether SELinux denies forbidden accesses, or only logs them.
+/// Whether SELinux denies forbidden accesses or only logs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Selinux {
@@ -174,18 +171,18 @@ pub struct CloudFacts {
 }
 
 impl CloudFacts {
-    /// The range of IPv6 addresses that the cloud has given this machine for its pods. Empty if the machine has no range.
+    /// The range of IPv6 addresses that the cloud has assigned to this machine for its pods. Empty if the cloud has assigned no range.
     pub fn ipv6_prefix(&self) -> &str {
         self.aws.as_ref().map_or("", |aws| &aws.ipv6_prefix)
     }
 
-    /// The type of this instance. `None` on clouds where no decision depends on the type.
+    /// The type of this instance. `None` on clouds where no setting depends on the type.
     pub fn instance_type(&self) -> Option<&str> {
         self.aws.as_ref().map(|aws| aws.instance_type.as_str())
     }
 }
 
-/// An EC2 instance. The metadata service describes the instance, and EC2 describes its type.
+/// An EC2 instance. The facts come from the metadata service, and the limits of the type from EC2's API.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -219,17 +216,17 @@ pub struct AwsFacts {
     /// From the metadata: `network/interfaces/macs/<mac>/ipv6-prefix` of the primary interface. Empty if the interface has no prefix yet.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipv6_prefix: String,
-    /// Limits of the instance type, from EC2's DescribeInstanceTypes. `None` if EC2 was not asked, or its response does not say. The agent
-    /// asks EC2 only if the node's configuration depends on the type (`Inputs::wants_instance_type` of `agent/plan`).
+    /// Limits of the instance type, from EC2's DescribeInstanceTypes. `None` if the agent did not ask EC2, or if the response lacks the
+    /// limits. The agent asks EC2 only if the node's configuration depends on the type (`Inputs::wants_instance_type` of `agent/plan`).
     pub network_interfaces: Option<NetworkInterfaceLimits>,
-    /// Whether the instance type has a GPU. `None` if EC2 was not asked, or its response does not say.
+    /// Whether the instance type has a GPU. `None` if the agent did not ask EC2, or if the response does not say.
     pub gpu: Option<bool>,
     /// From the metadata: `autoscaling/target-lifecycle-state`. Empty outside of an Auto Scaling group.
     #[serde(default)]
     pub target_lifecycle_state: String,
 }
 
-/// EC2's description of an instance type. The description is the same in every region, and does not change while the type is offered.
+/// EC2's description of an instance type. It is equal in every region, and does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceType {
@@ -237,30 +234,30 @@ pub struct InstanceType {
     pub gpu: bool,
 }
 
-/// How many interfaces and addresses an instance type can have.
+/// How many network interfaces and addresses an instance type can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkInterfaceLimits {
     pub max: u32,
-    /// IPv4 addresses on each interface.
+    /// Number of IPv4 addresses on each interface.
     #[serde(rename = "ipv4PerInterface")]
     pub ipv4_per_interface: u32,
 }
 
 impl AwsFacts {
-    /// Whether EC2's description of this instance's type is known completely.
+    /// Whether no value of EC2's description of the instance type is missing.
     pub fn knows_instance_type(&self) -> bool {
         self.network_interfaces.is_some() && self.gpu.is_some()
     }
 
-    /// Adds EC2's description of this instance's type. Does not replace values that a facts file has already set.
+    /// Adds EC2's description of the instance type. Values that a facts file has set stay unchanged.
     pub fn complete(&mut self, instance_type: InstanceType) {
         self.network_interfaces.get_or_insert(instance_type.network_interfaces);
         self.gpu.get_or_insert(instance_type.gpu);
     }
 }
 
-/// A GCE instance, as its metadata server describes it.
+/// A GCE instance, from its metadata server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GceFacts {
@@ -277,19 +274,19 @@ pub struct GceFacts {
     pub name: String,
 }
 
-/// A Hetzner Cloud server, as its metadata service describes it.
+/// A Hetzner Cloud server, from its metadata service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HetznerFacts {
     /// From the metadata: `instance-id`.
     #[serde(rename = "instanceID")]
     pub instance_id: String,
-    /// Address in the private network of interface number 1; empty if the server has no such network.
+    /// The server's address in its first private network. Empty if the server is in no private network.
     #[serde(rename = "privateIPv4", default)]
     pub private_ipv4: String,
 }
 
-/// A virtual machine of Azure, as its instance metadata describes it.
+/// An Azure virtual machine, from its instance metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AzureFacts {
@@ -298,7 +295,7 @@ pub struct AzureFacts {
     pub resource_id: String,
 }
 
-/// A droplet of DigitalOcean, as its metadata service describes it.
+/// A DigitalOcean droplet, from its metadata service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DigitalOceanFacts {
@@ -310,7 +307,7 @@ pub struct DigitalOceanFacts {
     pub private_ipv4: String,
 }
 
-/// An instance of Linode, as its metadata service describes it.
+/// A Linode instance, from its metadata service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinodeFacts {
@@ -321,7 +318,7 @@ pub struct LinodeFacts {
     pub id: String,
 }
 
-/// A server of Scaleway, as its metadata service describes it.
+/// A Scaleway server, from its metadata service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScalewayFacts {
@@ -333,12 +330,12 @@ pub struct ScalewayFacts {
     pub zone: String,
 }
 
-/// An OpenStack server, as its metadata describes it. The agent reads the metadata only on a machine with an API server
-/// (`Inputs::wants_address` of `agent/plan`), or to prove the machine's identity.
+/// An OpenStack server, from its metadata. The agent reads the metadata only on a machine with an API server (`Inputs::wants_address` of
+/// `agent/plan`), or to prove the machine's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenstackFacts {
-    /// From the metadata: `uuid` of `meta_data.json`. Empty if it was not requested.
+    /// From the metadata: `uuid` of `meta_data.json`. Empty if the agent did not request it.
     #[serde(rename = "serverID", default, skip_serializing_if = "String::is_empty")]
     pub server_id: String,
     /// From the EC2-compatible metadata: `local-ipv4`. Empty if the server has no such address.

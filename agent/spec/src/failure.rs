@@ -6,20 +6,20 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The remedy that can help after a failure.
+/// What must change before a run can succeed after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Another run may succeed.
+    /// Nothing must change: the next run may succeed.
     Again,
-    /// Another run succeeds only after a change of the configuration: the spec, the state store, or a file of this machine.
+    /// The configuration must change: the spec, the state store, or a file of this machine.
     Configuration,
-    /// Another run of this process never succeeds, because its environment is wrong.
+    /// The process' environment must change, so this process never succeeds.
     Environment,
-    /// Another run of this process never succeeds, because its flags are wrong.
+    /// The process' flags must change, so this process never succeeds.
     Usage,
 }
 
-/// A failure that consists only of a kind and a message.
+/// A failure with only a kind and a message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -33,20 +33,19 @@ impl Failure {
     }
 }
 
-/// An error that has a kind.
 pub trait Failing: StdError {
     fn kind(&self) -> Kind;
 }
 
-/// A function that finds the kind of a cause of an error. It returns `None` if the type of the cause has no kinds.
+/// A function that returns the kind of one cause of an error. It returns `None` if the type of the cause has no kinds.
 pub type Finder = fn(&(dyn StdError + 'static)) -> Option<Kind>;
 
-/// The kind of `cause`, if it is of the type `T`.
+/// The kind of `cause`, if its type is `T`.
 pub fn kind_as<T: Failing + 'static>(cause: &(dyn StdError + 'static)) -> Option<Kind> {
     cause.downcast_ref::<T>().map(Failing::kind)
 }
 
-/// The kind of an error: the kind of the outermost cause that has a kind. `Other` if no cause has a kind.
+/// The kind of the outermost cause that has a kind. `Other` if no cause has a kind.
 pub fn kind_of_chain<'a>(
     causes: impl IntoIterator<Item = &'a (dyn StdError + 'static)>,
     finders: &[Finder],
@@ -71,7 +70,7 @@ macro_rules! kinds {
         impl Kind {
             pub const ALL: &[Kind] = &[$(Kind::$kind),+];
 
-            /// The code of the kind, such as `KA2001`. Codes are stable: a code is never given to another kind.
+            /// The code of the kind, such as `KA2001`. Codes are stable: a code is never reused for a different kind.
             pub fn code(self) -> &'static str {
                 match self {
                     $(Kind::$kind => concat!("KA", $code),)+
@@ -212,37 +211,37 @@ kinds! {
 }
 
 impl Kind {
-    /// Whether another run fails until the configuration, the environment or the flags change. Returns false for failures of permissions,
-    /// networks and clocks, because these may change at any time.
+    /// Whether every run fails until the configuration, the environment or the flags change. Returns false for failures of permissions,
+    /// networks and clocks, because they may end without such a change.
     pub fn is_configuration(self) -> bool {
         self.remedy() != Remedy::Again
     }
 
-    /// Whether no retry in this process can succeed, because the process' flags or environment are wrong. Everything else may change while
-    /// a machine waits: the store's files, its permissions, and the user-data.
+    /// Whether no retry in this process can succeed, because the process' flags or environment are wrong. Returns false if the store's
+    /// files, its permissions or the user-data are wrong, because they may change while a machine waits.
     pub fn is_final(self) -> bool {
         matches!(self.remedy(), Remedy::Environment | Remedy::Usage)
     }
 
-    /// Whether pods can run on the machine despite the failure: the run finished, and neither the container runtime nor kubelet failed. The
-    /// timer's next run, or the run at the next boot, retries. A run at boot then ends, because other stages of the boot wait for its end.
-    /// It continues only if images are missing ([`Kind::misses_images`]).
+    /// Whether pods can run on the machine despite the failure: the run finished, and neither the container runtime nor kubelet failed. A
+    /// run at boot then ends, because other stages of the boot wait for its end. The timer's next run, or the run at the next boot,
+    /// retries. The run at boot continues only if images are missing ([`Kind::misses_images`]).
     pub fn leaves_a_working_node(self) -> bool {
         matches!(self, Kind::UnitsFailed | Kind::ResourcesFailed | Kind::ImagesMissing)
     }
 
-    /// Whether the node lacks only images, which pods may need. The registry or mirror may soon provide them. Upstream's
-    /// nodeup retries to load and pull them forever (upup/pkg/fi/executor.go, cmd/nodeup/main.go).
+    /// Whether the node lacks only images, which pods may need. The run retries, because the registry or mirror may provide the images
+    /// soon. Upstream's nodeup also retries forever to load and pull images (upup/pkg/fi/executor.go, cmd/nodeup/main.go).
     pub fn misses_images(self) -> bool {
         self == Kind::ImagesMissing
     }
 
-    /// Whether a change was rolled back, or refused because an earlier run rolled it back. Only another configuration helps.
+    /// Whether a run rolled a change back, or refused a change that an earlier run rolled back. Then only a different configuration helps.
     pub fn is_rolled_back(self) -> bool {
         matches!(self, Kind::RolledBack | Kind::FailedBefore)
     }
 
-    /// Whether a run ended before a change because the change could not be paced.
+    /// Whether a run stopped before a change because of pacing, for example because it got no slot, or because the node could not be drained.
     pub fn is_not_paced(self) -> bool {
         matches!(
             self,
@@ -269,7 +268,7 @@ mod tests {
         assert_eq!(codes.len(), Kind::ALL.len());
     }
 
-    /// Scripts know the codes. A new kind adds its line to codes.txt; a line there never changes its number.
+    /// The codes are stable, because scripts use them. A new kind adds a line to codes.txt. Existing lines never change.
     #[test]
     fn each_kind_keeps_its_code() {
         let codes: String = Kind::ALL.iter().map(|kind| format!("{kind} {kind:?}\n")).collect();

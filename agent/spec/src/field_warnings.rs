@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::terminal::shortened;
 
-/// A warning about a field that causes no failure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldWarning {
     /// The field's path, as the file spells it.
@@ -73,10 +72,10 @@ const KNOWN: &[(&str, &str)] = &[
     ("spec.topology.bastion.idleTimeoutSeconds", "is unused; remove it"),
 ];
 
-/// The longest name of a field in a path, in characters. A file may have any name above any number of fields.
+/// The maximum length of a field's name in a path, in characters. Names are cut because a long name may be in the paths of many fields.
 pub(super) const LONGEST_NAME: usize = 300;
 
-/// The warnings about a document. `ignored` lists the fields that the agent does not read.
+/// All warnings about a document. `ignored` lists the fields that the agent does not read.
 pub(super) fn warnings(document: &Value, ignored: Vec<String>) -> Vec<FieldWarning> {
     let mut found: BTreeMap<String, &'static str> = ignored
         .into_iter()
@@ -115,7 +114,7 @@ fn part_matches(wanted: &str, part: &str) -> bool {
 
 type Patterns = [(&'static str, &'static str)];
 
-/// Adds the fields below a mapping that these patterns name. The patterns begin below `path`.
+/// Adds the fields below a mapping that match a pattern. The patterns are relative to `path`.
 fn add_known_below(
     mapping: &Value,
     path: &str,
@@ -133,7 +132,7 @@ fn add_known_below(
     }
 }
 
-/// Adds a field and the fields below it that these patterns name. The patterns begin at `part`, the last part of `path`.
+/// Adds a field and the fields below it that match a pattern. The patterns begin with `part`, the last part of `path`.
 fn add_known(
     field: &Value,
     path: &str,

@@ -5,15 +5,14 @@
 
 use serde_json::Value;
 
-/// The fields that hold free text. Each entry has the last names of the field's path, in lower case. A Cluster, an InstanceGroup, a
-/// `nodeupconfig.yaml`, a pod's manifest and a resolved node spell the same field in different ways. Everything below such a field is free
-/// text, too.
+/// The fields that hold free text. An entry has the last names of the field's path, in lower case. A Cluster, an InstanceGroup, a
+/// `nodeupconfig.yaml`, a pod's manifest and a resolved node spell a field differently. Everything below such a field is free text, too.
 const FIELDS: [&[&str]; 19] = [
     &["fileassets", "content"],
     &["hooks", "manifest"],
     &["hooks", "execcontainer", "command"],
     &["hooks", "execcontainer", "environment"],
-    // The spelling of `hooks` in a resolved node.
+    // The names of `hooks` fields in a resolved node.
     &["hooks", "action", "rawunit"],
     &["hooks", "action", "service", "section"],
     &["hooks", "action", "container", "command"],
@@ -31,8 +30,8 @@ const FIELDS: [&[&str]; 19] = [
     &["dnscontrollergossipconfig", "secret"],
 ];
 
-/// Whether a field is free text, or is below a field that is free text. `path` has the names that lead to it, without indices
-/// of lists.
+/// Whether a field is free text, or is below a field that is free text. `path` has the names from the document down to the field, without
+/// indices of lists.
 pub fn is_free_text(path: &[String]) -> bool {
     let is_field = |end: usize, field: &[&str]| {
         let names = end.checked_sub(field.len()).and_then(|begin| path.get(begin..end));
@@ -43,8 +42,8 @@ pub fn is_free_text(path: &[String]) -> bool {
     (1..=path.len()).any(|end| FIELDS.iter().any(|field| is_field(end, field)))
 }
 
-/// Calls `act` for each string, number and boolean in the free text of a document. Names of fields are not free text: outputs show which
-/// variables an environment sets.
+/// Calls `act` for each string, number and boolean in the free text of a document. Names of fields are not free text, because outputs show
+/// the names of environment variables.
 pub fn for_each(document: &mut Value, act: &mut impl FnMut(&mut Value)) {
     below(document, &mut Vec::new(), false, act);
 }

@@ -19,23 +19,23 @@ use crate::terminal::shortened;
 #[derive(Clone, Copy)]
 struct GoValue<'de, 'u> {
     value: &'de Value,
-    /// Collects the fields that the type does not have.
+    /// Collects the fields that the target type does not have.
     unknown: &'u RefCell<UnknownFields<'de>>,
     /// Whether the document is a manifest that a user wrote. If so, a number or a boolean is not accepted as a string.
     is_manifest: bool,
 }
 
-/// Why a document does not fit a type.
+/// The reason why a document does not fit a type.
 #[derive(Debug)]
 pub(crate) struct Misfit {
-    /// The path of the field from the document down, as in `list[1].name`. Empty for the document itself.
+    /// The path of the wrong field in the document, such as `list[1].name`. Empty if the document itself is wrong.
     pub(crate) field: String,
-    /// The description of the problem, such as `it is a list, but should be a string`.
+    /// The problem, such as `it is a list, but should be a string`.
     pub(crate) problem: String,
 }
 
 impl Misfit {
-    /// Converts the problem into a problem of the outer document, which contains this document as `part`.
+    /// Adds `part` to the beginning of the field's path. `part` is the place of this document in an outer document.
     fn within(self, part: Part<'_>) -> Misfit {
         Misfit { field: joined(&part.to_string(), &self.field), ..self }
     }
@@ -80,13 +80,13 @@ fn joined(above: &str, below: &str) -> String {
 /// The fields that a type does not have.
 #[derive(Debug, Default)]
 struct UnknownFields<'de> {
-    /// The path of the part that is read now, from the document down.
+    /// The path of the value that is being read, in the document.
     at: Vec<Part<'de>>,
     paths: Vec<String>,
 }
 
 impl UnknownFields<'_> {
-    /// The path of the part that is read now. A long name is cut, because a document may have any number of unknown fields below it.
+    /// The path of the value that is being read. Long names are cut, because a document may have many unknown fields below one name.
     fn path(&self) -> String {
         let shown = |part: &Part<'_>| match part {
             Part::Value(key) => shortened(key, LONGEST_NAME),
@@ -96,19 +96,19 @@ impl UnknownFields<'_> {
     }
 }
 
-/// Reads a document into a type. Also returns the paths of the fields that the type does not have.
+/// Reads a document into a type. Also returns the paths of the document's fields that the type does not have.
 pub(crate) fn read<T: DeserializeOwned>(document: &Value) -> Result<(T, Vec<String>), Misfit> {
     let unknown = RefCell::default();
     let read = T::deserialize(GoValue { value: document, unknown: &unknown, is_manifest: false })?;
     Ok((read, unknown.into_inner().paths))
 }
 
-/// Reads a document that a user wrote, by the rules by which kOps reads it.
+/// Reads a document that a user wrote. Like kOps, rejects a number or a boolean in place of a string.
 pub(crate) fn read_manifest<T: DeserializeOwned>(document: &Value) -> Result<T, Misfit> {
     T::deserialize(GoValue { value: document, unknown: &RefCell::default(), is_manifest: true })
 }
 
-/// The kind of a value, for a message. Never the value itself: it may be secret.
+/// The kind of a value, for a message. A message never contains the value itself, because it may be secret.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -326,7 +326,7 @@ impl<'de> de::SeqAccess<'de> for Items<'de, '_> {
 struct Entries<'de, 'u> {
     mapping: GoValue<'de, 'u>,
     rest: Option<map::Iter<'de>>,
-    /// The entry that was read last: its key and its value.
+    /// The key and the value of the last entry that was read.
     entry: (&'de str, &'de Value),
 }
 

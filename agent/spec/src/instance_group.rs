@@ -13,20 +13,18 @@ use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Move, Respelling, moved};
 use super::yaml::parse_document;
 
-/// An instance group as the user wrote it. Its fields have the names of kOps' internal API, whatever the API
-/// version of the file.
+/// An instance group as the user wrote it. Its fields have the names of kOps' internal API in every API version of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct InstanceGroup {
-    /// The group's name and labels.
     pub metadata: ObjectMeta,
     pub spec: InstanceGroupSpec,
 }
 
-/// How v1alpha2 differs from the internal version (upstream: `pkg/apis/kops/v1alpha2/conversion.go`).
+/// The differences between v1alpha2 and the internal version (upstream: `pkg/apis/kops/v1alpha2/conversion.go`).
 ///
-/// A group's hook with `disabled: true` becomes a hook with `enabled: true`, so the hook runs. Upstream inverts the value for the hooks of
-/// clusters only. kops-agent copies this, because a spec must give the same node as with nodeup.
+/// A group's hook with `disabled: true` becomes a hook with `enabled: true`, so the hook runs. Upstream inverts the value only for the
+/// hooks of clusters. kops-agent copies this error, because it must make the node that nodeup makes.
 const V1ALPHA2: &[Move] = &[
     moved("spec.associatePublicIp", "spec.associatePublicIP"),
     moved("spec.externalLoadBalancers[].targetGroupArn", "spec.externalLoadBalancers[].targetGroupARN"),
@@ -46,18 +44,18 @@ const V1ALPHA2: &[Move] = &[
 ];
 
 impl InstanceGroup {
-    /// Reads an InstanceGroup of v1alpha2 or v1alpha3. Errors name `url`, and spell fields as the file does.
+    /// Reads an InstanceGroup of v1alpha2 or v1alpha3. Errors contain `url`, and the names of fields as in the file.
     pub fn parse(text: &[u8], url: &str) -> Result<InstanceGroup, SpecError> {
         InstanceGroup::from_document(parse_document(text, url)?, url)
     }
 
-    /// Like [`InstanceGroup::parse`], for a document that is parsed already.
+    /// Like [`InstanceGroup::parse`], for a document that is already parsed.
     pub fn from_document(document: Value, url: &str) -> Result<InstanceGroup, SpecError> {
         InstanceGroup::with_role(document, url)?.read()
     }
 
-    /// Like [`InstanceGroup::from_document`], for a document that a user wrote. Like kOps, it rejects a number or a boolean where a string
-    /// is expected.
+    /// Like [`InstanceGroup::from_document`], for a document that a user wrote. Like kOps, rejects a number or a boolean in place of a
+    /// string.
     pub fn from_manifest(document: Value, url: &str) -> Result<InstanceGroup, SpecError> {
         InstanceGroup::with_role(document, url)?.read_manifest()
     }
@@ -71,18 +69,17 @@ impl InstanceGroup {
         Ok(respelling)
     }
 
-    /// The fields of an InstanceGroup that the agent does not read: misspelled, of another version, or newer than
-    /// this agent.
+    /// The fields of an InstanceGroup that the agent does not read. They are misspelled, of another API version, or newer than this agent.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(InstanceGroup::respelled(parse_document(text, url)?, url)?.ignored::<InstanceGroup>())
     }
 
-    /// Warnings about fields of an InstanceGroup that cause no error: ignored, dropped and deprecated fields.
+    /// Warnings about fields of an InstanceGroup that cause no error: ignored, removed and deprecated fields.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         InstanceGroup::warnings_of(&parse_document(text, url)?, url)
     }
 
-    /// Like [`InstanceGroup::warnings`], for a document that is parsed already.
+    /// Like [`InstanceGroup::warnings`], for a document that is already parsed.
     pub fn warnings_of(document: &Value, url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         let ignored = InstanceGroup::respelled(document.clone(), url)?.ignored::<InstanceGroup>();
         Ok(warnings(document, ignored))

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a value of a configuration, a file or an answer is not accepted. The text can stand after the name of the value and a colon.
+/// Why a value of a configuration, a file or an answer is invalid. Messages put the text after the name of the value and a colon.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Invalid(String);

@@ -15,10 +15,9 @@ use super::respell::{Respelling, moved};
 pub(super) use material::Base64;
 use material::pem_block;
 
-/// All keys that share a name. One of them signs, and every trusted key verifies (upstream:
-/// `pkg/apis/kops/keyset.go`).
+/// All keys with one name. One key signs, and every trusted key verifies (upstream: `pkg/apis/kops/keyset.go`).
 ///
-/// The serialized form has the ids of the keys, and no key material.
+/// The serialized form contains the ids of the keys, but no key material.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Keyset {
@@ -29,13 +28,12 @@ pub struct Keyset {
     items: Vec<KeysetItem>,
 }
 
-/// A key of a key set.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeysetItem {
-    /// The id of the key, unique in its set. It is a decimal number unless a user chose it.
+    /// The id of the key, unique in its keyset. It is a decimal number unless a user chose the id.
     pub id: String,
-    /// When the key was distrusted, in RFC 3339. `None` if the key is trusted.
+    /// The time at which the key was distrusted, in RFC 3339. `None` if the key is trusted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distrust_timestamp: Option<String>,
     #[serde(skip)]
@@ -70,7 +68,7 @@ struct FileItem {
 }
 
 impl Keyset {
-    /// Reads a `keyset.yaml`. Errors name `url`, and never show key material. A keyset without keys is an error.
+    /// Reads a `keyset.yaml`. Fails if the keyset has no keys. Errors contain `url`, but never key material.
     pub fn parse(text: &[u8], url: &str) -> Result<Keyset, SpecError> {
         let (document, _) = parse_object(text, url, "Keyset")?;
         let mut respelling = Respelling::new(document, url);
@@ -93,7 +91,7 @@ impl Keyset {
         Ok(Keyset { url: url.to_owned(), name: file.metadata.name, primary_id: file.spec.primary_id, items })
     }
 
-    /// The set's name, such as `kubernetes-ca`.
+    /// The keyset's name, such as `kubernetes-ca`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -103,7 +101,7 @@ impl Keyset {
         &self.primary_id
     }
 
-    /// Every key, in the order of the file.
+    /// All keys, in the order of the file.
     pub fn items(&self) -> &[KeysetItem] {
         &self.items
     }
@@ -112,9 +110,8 @@ impl Keyset {
         self.items.iter().find(|item| item.id == id)
     }
 
-    /// The key that signs: the trusted key with the primary id, which must be a number. If there is no such
-    /// key, the trusted key with the highest number signs (upstream: `upup/pkg/fi/clientset_castore.go`,
-    /// `FindPrimary`).
+    /// The signing key: the trusted key with the primary id, which must be a number. Without such a key, the trusted key with the highest
+    /// number signs (upstream: `upup/pkg/fi/clientset_castore.go`, `FindPrimary`).
     pub fn primary(&self) -> Option<&KeysetItem> {
         let numbered = || self.trusted().filter(|item| is_number(&item.id));
         numbered()
@@ -122,7 +119,7 @@ impl Keyset {
             .or_else(|| numbered().max_by(|a, b| compare_ids(&a.id, &b.id)))
     }
 
-    /// The PEM certificates of all trusted keys for verifiers, oldest first.
+    /// The PEM certificates of all trusted keys, the oldest first.
     pub fn trusted_certificates_pem(&self) -> String {
         self.trusted_by_age()
             .into_iter()
@@ -131,17 +128,17 @@ impl Keyset {
             .collect()
     }
 
-    /// The public keys of all trusted keys, oldest first, in the form that nodeup.Config has for
-    /// `service-account`: `SubjectPublicKeyInfo` in PEM blocks titled `RSA PUBLIC KEY`, for every type of key
-    /// (upstream: `upup/pkg/fi/ca.go`, `ToPublicKeys`). Fails if a trusted key has no certificate, and so no public
-    /// key. A verifier without this public key would reject everything that the key signed.
+    /// The public keys of all trusted keys, the oldest first, in the form of `service-account` in nodeup.Config (upstream:
+    /// `upup/pkg/fi/ca.go`, `ToPublicKeys`). For every type of key, this form is `SubjectPublicKeyInfo` in a PEM block titled `RSA PUBLIC
+    /// KEY`. Fails if a trusted key has no certificate. Otherwise the result would lack the public key, and verifiers would reject
+    /// everything that the key signed.
     pub fn public_keys_pem(&self) -> Result<String, SpecError> {
         let mut pem = String::new();
         for item in self.trusted_by_age() {
             let Some(certificate) = &item.certificate else {
                 let problem = format!(
-                    "its key {} has no certificate, from which its public key is taken; \
-                     distrust that key with `kops distrust keypair {} {}`",
+                    "its key {} has no certificate, so its public key is unknown; \
+                     distrust the key with `kops distrust keypair {} {}`",
                     item.id, self.name, item.id
                 );
                 return Err(SpecError::of_field(&self.url, "spec.keys", problem));
@@ -179,9 +176,8 @@ fn is_number(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Compares two ids, so that older ids come first. Ids that are not numbers come before numbers, in the order
-/// of their texts. Numbers of any length are in the order of their values (upstream: `upup/pkg/fi/ca.go`,
-/// `KeysetItemIdOlder`).
+/// Compares two ids: older ids come first. Ids that are no numbers come before numbers, sorted as texts. Numbers of any length are sorted
+/// by value (upstream: `upup/pkg/fi/ca.go`, `KeysetItemIdOlder`).
 fn compare_ids(a: &str, b: &str) -> Ordering {
     match (is_number(a), is_number(b)) {
         (false, false) => a.cmp(b),

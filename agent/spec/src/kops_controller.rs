@@ -15,7 +15,6 @@ use super::error::SpecError;
 use super::omit::is_zero;
 use super::yaml::parse_yaml;
 
-/// kops-controller's configuration for its cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -23,34 +22,33 @@ pub struct KopsControllerOptions {
     #[serde(default)]
     #[serde_with(skip_apply)]
     pub cluster_name: String,
-    /// The cloud that the cluster's machines are in.
+    /// The cloud of the cluster's machines.
     #[serde_with(skip_apply)]
     pub cloud: CloudProvider,
     /// URL of the cluster's folder in the state store.
     #[serde(default)]
     pub config_base: String,
-    /// URL of the secrets in the state store.
+    /// URL of the folder of secrets in the state store.
     #[serde(default)]
     pub secret_store: String,
     /// The bootstrap server, if it is enabled.
     #[serde(default)]
     pub server: Option<KopsControllerServerOptions>,
-    /// Whether upstream's kops-controller caches the identity of an instance. kops-agent's controller always
-    /// caches it.
+    /// Whether upstream's kops-controller caches the identity of an instance. kops-agent's controller always caches the identity.
     #[serde(default)]
     pub cache_nodeidentity_info: bool,
-    /// Whether nodes get their pods' addresses from the cloud.
+    /// Whether the cloud assigns the addresses of a node's pods.
     #[serde(rename = "enableCloudIPAM", default)]
     pub enable_cloud_ipam: bool,
     #[serde(default)]
     pub capi: Option<CapiOptions>,
-    /// Discovery of the names of a gossip cluster, in kOps 1.36 and earlier.
+    /// Settings for the DNS names of a gossip cluster, in kOps 1.36 and earlier.
     #[serde(default)]
     pub discovery: Option<DiscoveryOptions>,
 }
 
 impl KopsControllerOptions {
-    /// Reads a `config.yaml`. Errors name `source_file`.
+    /// Reads a `config.yaml`. Errors contain `source_file`.
     pub fn parse(text: &[u8], source_file: &str) -> Result<KopsControllerOptions, SpecError> {
         let options: KopsControllerOptions = parse_yaml(text, source_file)?;
         match options.cluster_name.as_str() {
@@ -68,7 +66,7 @@ pub struct CapiOptions {
     pub enabled: Option<bool>,
 }
 
-/// How the names of a gossip cluster reach its pods: kops-controller writes them into CoreDNS' ConfigMap
+/// Settings for the DNS names of a gossip cluster. kops-controller writes the names into CoreDNS' ConfigMap, so that pods can resolve them
 /// (upstream: `HostsReconciler` in `cmd/kops-controller/controllers`, until 1.36).
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,11 +79,11 @@ pub struct DiscoveryOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KopsControllerServerOptions {
-    /// Where the server listens: `:3988`, or with an address before the colon.
+    /// The address at which the server listens, such as `:3988` or `127.0.0.1:3988`.
     #[serde(rename = "Listen")]
     #[serde_with(skip_apply)]
     pub listen: String,
-    /// The cloud that proves the identity of machines.
+    /// Settings for proofs of machines' identity, by cloud.
     #[serde_with(skip_apply)]
     pub provider: ServerProviderOptions,
     /// Settings for machines that prove their identity with their own key.
@@ -104,14 +102,14 @@ pub struct KopsControllerServerOptions {
     pub cert_names: Vec<String>,
 }
 
-/// The cloud that proves the identity of machines.
+/// Settings for proofs of machines' identity, by cloud.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServerProviderOptions {
     pub aws: Option<AwsVerifierOptions>,
     pub gce: Option<GceVerifierOptions>,
-    /// Settings for all other clouds, by kOps' key for the cloud.
+    /// Settings for the other clouds, by kOps' key for the cloud.
     #[serde(flatten)]
     #[serde_with(skip_apply)]
     pub others: BTreeMap<String, Value>,
@@ -122,13 +120,13 @@ pub struct ServerProviderOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AwsVerifierOptions {
-    /// The IAM roles that workers have.
+    /// The IAM roles of workers.
     #[serde_with(skip_apply)]
     pub nodes_roles: Vec<String>,
     #[serde(rename = "Region")]
     #[serde_with(skip_apply)]
     pub region: String,
-    /// Whether a node is named by its private DNS name in place of its instance id.
+    /// Whether a node is named by its private DNS name instead of its instance id.
     #[serde(rename = "useIPBasedNodeNames")]
     pub use_ip_based_node_names: bool,
 }
@@ -140,7 +138,7 @@ pub struct GceVerifierOptions {
     #[serde(rename = "projectID")]
     pub project_id: String,
     pub region: String,
-    /// The cluster's name, as it is in the machines' metadata.
+    /// The cluster's name in the machines' metadata.
     pub cluster_name: String,
     /// The maximum difference between a machine's clock and the server's clock, in seconds.
     #[serde(rename = "MaxTimeSkew")]

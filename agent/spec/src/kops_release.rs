@@ -18,11 +18,11 @@ pub use written_by::{Evidence, Told, VARIABLE, WrittenBy};
 
 /// The oldest supported minor version of kOps.
 const OLDEST_SUPPORTED_MINOR: u64 = 34;
-/// The newest known minor version of kOps. Its rules also apply to newer versions.
+/// The newest known minor version of kOps. The agent applies its rules to newer versions, too.
 const NEWEST_KNOWN_MINOR: u64 = 37;
 
 /// A kOps release, identified by its minor version. The agent follows the rules of the newest known patch release: 1.34.3, 1.35.2 or
-/// 1.36.2. The module `patches` lists the differences of older patch releases.
+/// 1.36.2. The module `patches` lists what older patch releases do differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KopsRelease {
     minor: u64,
@@ -34,7 +34,7 @@ impl Serialize for KopsRelease {
     }
 }
 
-/// Reads a recorded release, which may be unsupported or not known yet.
+/// Reads a recorded release. The release may be unsupported or unknown to this agent.
 impl<'de> Deserialize<'de> for KopsRelease {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -50,13 +50,12 @@ impl fmt::Display for KopsRelease {
     }
 }
 
-/// A range of kOps releases, by minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Releases {
     All,
-    /// Releases of this minor version, and all older releases.
+    /// This minor version and all older releases.
     UpTo(u64),
-    /// Releases of this minor version, and all newer releases.
+    /// This minor version and all newer releases.
     Since(u64),
 }
 
@@ -67,7 +66,7 @@ fn minor_of(version: &str) -> Option<u64> {
     (parts.next()? == "1").then(|| parts.next()?.parse().ok())?
 }
 
-/// The minor and patch version of a kOps version, and whether it is a preview.
+/// The minor and patch numbers of a kOps version, and whether the version is a preview.
 fn parts(version: &str) -> Option<(u64, u64, bool)> {
     let without_build = version.split('+').next()?;
     let (release, preview) = without_build.split_once('-').unwrap_or((without_build, ""));
@@ -75,8 +74,8 @@ fn parts(version: &str) -> Option<(u64, u64, bool)> {
     Some((minor_of(version)?, patch, !preview.is_empty()))
 }
 
-/// Whether nodeup and kops-controller of this version prove a request with a constant (`buildChallengeResponse` in
-/// pkg/bootstrap/challenge_server.go): 1.34.0, 1.34.1, and the previews of 1.35.0.
+/// Whether nodeup and kops-controller of this version prove a request with a constant text (`buildChallengeResponse` in
+/// pkg/bootstrap/challenge_server.go). This is true for 1.34.0, 1.34.1, and the previews of 1.35.0.
 pub fn has_constant_proofs(version: &str) -> bool {
     match parts(version) {
         Some((34, patch, _)) => patch < 2,
@@ -94,8 +93,8 @@ impl KopsRelease {
         (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).map(|minor| KopsRelease { minor })
     }
 
-    /// The release of a version. For a version newer than the newest known release, returns the newest known release. Fails if the version
-    /// is older than the oldest supported release.
+    /// The release of a version. If the version is newer than all known releases, returns the newest known release. Fails if the version is
+    /// older than the oldest supported release.
     pub fn of_version(version: &str) -> Result<KopsRelease, Invalid> {
         let minor = minor_of(version).ok_or_else(|| format!("{version:?} is not a kOps version"))?;
         if minor < OLDEST_SUPPORTED_MINOR {
@@ -107,9 +106,9 @@ impl KopsRelease {
         Ok(KopsRelease { minor: minor.min(NEWEST_KNOWN_MINOR) })
     }
 
-    /// Infers the release from the fields that kOps writes. kOps writes `usesLegacyGossip` up to 1.36 and `channels` up to 1.35. Up to 1.34
-    /// it writes the pause image into kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go). Workers of 1.35 and
-    /// 1.36 have the same fields, so only a Kubernetes version that 1.36 no longer supports shows that 1.35 wrote them.
+    /// Infers the release from the fields of the configuration. kOps writes `usesLegacyGossip` up to 1.36, and `channels` up to 1.35. Up to
+    /// 1.34, kOps writes the pause image into kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go). Workers of
+    /// 1.35 and 1.36 have equal fields. So a worker counts as 1.35 only if its Kubernetes version is too old for 1.36.
     fn of_fields(config: &NodeupConfig) -> KopsRelease {
         let is_before_1_36 =
             !config.channels.is_empty() || !KopsRelease { minor: 36 }.takes_kubernetes_of(config);
@@ -125,8 +124,8 @@ impl KopsRelease {
         KopsRelease { minor }
     }
 
-    /// Whether this release can have written these fields. Releases after 1.34 always name containerd's pause image. They name kubelet's
-    /// pause image only if the cluster spec names it (pkg/model/components/containerd.go).
+    /// Whether this release can have written this configuration. Releases after 1.34 always write containerd's pause image. They write
+    /// kubelet's pause image only if the cluster spec has one (pkg/model/components/containerd.go).
     fn may_have_written(self, config: &NodeupConfig) -> bool {
         let names_pause_image_as_1_34 = !config.kubelet_config.pod_infra_container_image.is_empty()
             && config.containerd_config.as_ref().is_none_or(|containerd| containerd.sandbox_image.is_none());
@@ -138,18 +137,17 @@ impl KopsRelease {
             && self.takes_kubernetes_of(config)
     }
 
-    /// Whether the Kubernetes version of this configuration is new enough for this release. Returns true if the version cannot be read,
-    /// because another check reports it.
+    /// Whether this release supports the Kubernetes version of this configuration. Returns true if the version cannot be parsed, because a
+    /// different check reports this error.
     fn takes_kubernetes_of(self, config: &NodeupConfig) -> bool {
         minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
     }
 
-    /// Whether a worker's configuration from this release can look like a worker's configuration from another release.
+    /// Whether the fields of a worker's configuration may not show which release wrote it.
     fn is_ambiguous(self) -> bool {
         self.is_at_most(36)
     }
 
-    /// Whether the range contains this release.
     pub fn is_in(self, releases: Releases) -> bool {
         match releases {
             Releases::All => true,
@@ -178,40 +176,40 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether a manifest in place of a channel is read as a channel with one add-on. Older releases read it as an empty channel
-    /// (`ParseAddons` in channels/pkg/channels/addons.go).
+    /// Whether kOps reads a manifest in place of a channel as a channel with one add-on. Older releases read the manifest as an empty
+    /// channel (`ParseAddons` in channels/pkg/channels/addons.go).
     pub fn takes_manifests_for_channels(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether an add-on's object is unhealthy if any of its conditions is False. Newer releases ignore conditions of unknown types
+    /// Whether an object of an add-on is unhealthy if any condition is False. Newer releases ignore conditions of unknown types
     /// (pkg/applylib/applyset/health.go).
     pub fn all_conditions_tell_of_health(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Whether the cluster may publish its names by gossip, through protokube.
+    /// Whether kOps supports clusters that publish their names by gossip, through protokube.
     pub fn has_gossip(self) -> bool {
         self.is_at_most(36)
     }
 
-    /// Whether classic load balancers on AWS may serve the API.
+    /// Whether kOps supports classic load balancers for the API on AWS.
     pub fn has_classic_load_balancers(self) -> bool {
         self.is_at_most(36)
     }
 
-    /// Whether machines of gossip clusters reach kops-controller through the API's load balancer on every cloud. In older releases they do
+    /// Whether machines of gossip clusters reach kops-controller through the API's load balancer on every cloud. In older releases, they do
     /// so only on GCE.
     pub fn gossip_clusters_use_load_balancers(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether the boot configs of control planes and API servers also have the addresses of the API.
+    /// Whether the boot configs of control planes and API servers contain the addresses of the API.
     pub fn tells_api_servers_their_addresses(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Whether the boot config has the name in the server's certificate, in addition to the server's addresses.
+    /// Whether the boot config has the servers' addresses and, separately, the name in the servers' certificate.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }
@@ -221,38 +219,38 @@ impl KopsRelease {
         !self.is_at_most(36)
     }
 
-    /// Whether a worker of a gossip cluster runs no gossip if the worker knows the addresses of the API server.
+    /// Whether a worker of a gossip cluster stops using gossip if it knows the addresses of the API server.
     pub fn addresses_replace_gossip(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether kubelet gets most settings as flags. In newer releases kubelet's configuration file has these settings.
+    /// Whether kubelet gets most settings as flags. In newer releases, the settings are in kubelet's configuration file.
     pub fn kubelet_settings_are_flags(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Whether control planes use a shorter maximum back-off for crashing containers.
+    /// Whether control planes have a shorter maximum back-off for crashing containers.
     pub fn limits_crash_loops(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// Whether the pause image is a setting of kubelet. In newer releases the pause image is a setting of containerd.
+    /// Whether kubelet's settings contain the pause image. In newer releases, containerd's settings contain it.
     pub fn pause_image_is_kubelets(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// Whether containerd's configuration has the format of containerd 1 and includes registry mirrors, for every version of containerd.
-    /// containerd 2 converts the configuration when it starts.
+    /// Whether containerd's configuration always has the format of containerd 1 and includes registry mirrors. containerd 2 converts the
+    /// configuration at its start.
     pub fn containerd_configuration_is_of_1(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Whether containerd's configuration follows the version in the spec even if the distribution includes containerd.
+    /// Whether kOps writes containerd's configuration for the version in the spec, even if the distribution provides containerd.
     pub fn takes_containerds_version_from_the_spec(self) -> bool {
         self.is_at_most(36)
     }
 
-    /// The newest version of containerd's configuration format that kOps writes.
+    /// The newest format version of containerd's configuration that kOps writes.
     pub fn newest_containerd_configuration(self) -> i64 {
         if self.is_at_most(36) { 3 } else { 4 }
     }
@@ -262,7 +260,7 @@ impl KopsRelease {
         !self.is_at_most(35)
     }
 
-    /// The version of the CNI configuration that replaces kubenet.
+    /// The version of the CNI configuration that kOps writes in place of kubenet.
     pub fn kubenet_cni_version(self) -> &'static str {
         if self.is_at_most(34) { "0.4.0" } else { "1.0.0" }
     }
@@ -272,33 +270,34 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether kubelet gets its provider id on Azure. In these releases, Azure's cloud configuration is a Secret of the cluster.
+    /// Whether kOps passes a provider id to kubelet on Azure. In releases that do so, Azure's cloud configuration is a Secret of the
+    /// cluster.
     pub fn azure_nodes_have_provider_ids(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether kube-proxy mounts only its kubeconfig. In newer releases it mounts the kubeconfig's folder.
+    /// Whether kube-proxy mounts only its kubeconfig file. In newer releases, it mounts the folder of the kubeconfig.
     pub fn kube_proxy_mounts_kubeconfig_alone(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Whether kube-proxy gets the nftables mode on distributions without iptables in the kernel.
+    /// Whether kOps sets kube-proxy's nftables mode on distributions whose kernel lacks iptables.
     pub fn forces_nftables(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// Whether kube-scheduler always asks the API server to authenticate the clients of its endpoints.
+    /// Whether kube-scheduler always asks the API server to authenticate clients of its own endpoints.
     pub fn kube_scheduler_must_look_up_users(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// Whether kOps stops systemd-networkd and cloud-init from changing an attached interface, on Debian 12 and newer.
+    /// Whether kOps stops systemd-networkd and cloud-init from configuring attached interfaces, on Debian 12 and newer.
     pub fn knows_debians_networkd(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether kOps identifies the primary interface by its name, so that all other interfaces are for pods. Older releases match the
-    /// interface names of Amazon Linux.
+    /// Whether kOps identifies the primary interface by its name, so that all other interfaces are for pods. Older releases compare with
+    /// the interface names of Amazon Linux.
     pub fn knows_the_primary_interface(self) -> bool {
         !self.is_at_most(35)
     }
@@ -308,12 +307,12 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether logrotate rotates the logs of an etcd cluster for Leases.
+    /// Whether logrotate rotates the logs of the etcd cluster for Leases.
     pub fn has_etcd_leases(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether kOps installs the tools that containerd 1 and Docker needed: pigz, conntrack and others.
+    /// Whether kOps installs the tools for containerd 1 and Docker: pigz, conntrack and others.
     pub fn installs_tools_of_docker(self) -> bool {
         self.is_at_most(34)
     }
@@ -328,22 +327,22 @@ impl KopsRelease {
         !self.is_at_most(34)
     }
 
-    /// Whether kOps writes the machine type into the node's configuration if Cilium takes addresses from AWS.
+    /// Whether kOps writes the machine type into the node's configuration if Cilium gets pod addresses from AWS.
     pub fn tells_cilium_the_machine_type(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether a Karpenter node has a label that names its group as the provisioner (pkg/nodelabels/builder.go).
+    /// Whether a Karpenter node has a label with its group as the provisioner (pkg/nodelabels/builder.go).
     pub fn labels_nodes_of_karpenter(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Whether Karpenter nodes register with Karpenter's taint.
+    /// Whether Karpenter nodes register themselves with Karpenter's taint.
     pub fn taints_nodes_of_karpenter(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether network load balancers of Services may have security groups.
+    /// Whether kOps supports security groups for network load balancers of Services.
     pub fn knows_nlb_security_groups(self) -> bool {
         !self.is_at_most(35)
     }
@@ -394,7 +393,7 @@ impl KopsRelease {
         if self.is_at_most(36) { (1, 6) } else { (2, 1) }
     }
 
-    /// Whether the credential provider for Google's registries is a dated build from a separate bucket.
+    /// Whether kubelet's credential provider for Google's registries is a dated build from a separate bucket.
     pub fn has_dated_gce_credential_provider(self) -> bool {
         self.is_at_most(34)
     }
@@ -409,7 +408,7 @@ impl KopsRelease {
         self.is_at_most(34)
     }
 
-    /// Whether kOps passes the name of Azure's storage account to protokube. In newer releases the URLs of the store contain this name.
+    /// Whether kOps passes the name of Azure's storage account to protokube. In newer releases, the URLs of the store contain this name.
     pub fn passes_on_azures_account(self) -> bool {
         self.is_at_most(34)
     }
@@ -419,12 +418,12 @@ impl KopsRelease {
         !self.is_at_most(34)
     }
 
-    /// Whether root may write the key of kubelet's serving certificate on machines with an API server.
+    /// Whether root may write to the file with the key of kubelet's serving certificate, on machines with an API server.
     pub fn lets_root_write_kubelets_key(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Whether kubelet's serving certificate on AWS is for the Node's name. In older releases the certificate is for the instance id.
+    /// Whether kubelet's serving certificate on AWS is for the Node's name. In older releases, it is for the instance id.
     pub fn kubelet_serves_by_node_name(self) -> bool {
         !self.is_at_most(36)
     }

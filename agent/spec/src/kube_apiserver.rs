@@ -16,7 +16,7 @@ use super::scalars::Quantity;
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeAPIServerConfig {
     pub image: String,
-    /// Whether basic authentication is disabled; no longer used.
+    /// Whether basic authentication is disabled. kOps no longer uses this field.
     pub disable_basic_auth: Option<bool>,
     /// `--logging-format` (left out when `text`): format of the log: `text` or `json`.
     pub log_format: String,
@@ -24,13 +24,13 @@ pub struct KubeAPIServerConfig {
     pub log_level: i32,
     /// `--cloud-provider`: `external`. Empty means no cloud provider.
     pub cloud_provider: String,
-    /// `--etcd-compaction-interval`: how often etcd is asked to compact.
+    /// `--etcd-compaction-interval`: interval between the API server's requests to compact etcd.
     pub compaction_interval: Option<Duration>,
     /// `--secure-port`: port with TLS.
     pub secure_port: i32,
-    /// `--insecure-port`: port without TLS. 0 means no such port.
+    /// `--insecure-port`: port without TLS. 0 disables the port.
     pub insecure_port: Option<i32>,
-    /// `--address`: address of the port without TLS. This is an old name of the flag.
+    /// `--address`: old name of the flag for the address of the port without TLS.
     pub address: String,
     /// `--advertise-address`: address that the API server advertises to the cluster.
     pub advertise_address: String,
@@ -40,7 +40,7 @@ pub struct KubeAPIServerConfig {
     pub insecure_bind_address: String,
     /// `--enable-bootstrap-token-auth`: accept bootstrap tokens.
     pub enable_bootstrap_token_auth: Option<bool>,
-    /// `--enable-aggregator-routing`: send aggregated requests to endpoints rather than to Services.
+    /// `--enable-aggregator-routing`: send aggregated requests to the addresses of endpoints rather than to Services.
     pub enable_aggregator_routing: Option<bool>,
     /// `--admission-control`: admission plugins, in order. Deprecated: use `--enable-admission-plugins`.
     pub admission_control: Vec<String>,
@@ -50,18 +50,18 @@ pub struct KubeAPIServerConfig {
     pub enable_admission_plugins: Vec<String>,
     /// `--disable-admission-plugins`: admission plugins to disable.
     pub disable_admission_plugins: Vec<String>,
-    /// `--admission-control-config-file`: file with the plugins' configuration.
+    /// `--admission-control-config-file`: file with the configuration of admission plugins.
     pub admission_control_config_file: String,
-    /// `--service-cluster-ip-range`: addresses of Services.
+    /// `--service-cluster-ip-range`: range of the cluster addresses of Services.
     #[serde(rename = "serviceClusterIPRange")]
     pub service_cluster_ip_range: String,
-    /// `--service-node-port-range`: ports that Services may have on nodes.
+    /// `--service-node-port-range`: range of the node ports of Services.
     pub service_node_port_range: String,
     /// `--etcd-servers`: URLs of etcd.
     pub etcd_servers: Vec<String>,
     /// `--etcd-servers-overrides`: URLs of etcd for some resources, as in `/events#https://…`.
     pub etcd_servers_overrides: Vec<String>,
-    /// `--etcd-cafile`: file of CA certificates for etcd's certificates.
+    /// `--etcd-cafile`: file of CA certificates that verify etcd's certificates.
     #[serde(rename = "etcdCAFile")]
     pub etcd_ca_file: String,
     /// `--etcd-certfile`: file of the client certificate for etcd.
@@ -70,7 +70,7 @@ pub struct KubeAPIServerConfig {
     pub etcd_key_file: String,
     /// `--basic-auth-file`: file of passwords.
     pub basic_auth_file: String,
-    /// `--client-ca-file`: file of CA certificates for the certificates of clients.
+    /// `--client-ca-file`: file of CA certificates that verify clients' certificates.
     #[serde(rename = "clientCAFile")]
     pub client_ca_file: String,
     /// `--tls-cert-file`: file of the serving certificate.
@@ -87,22 +87,21 @@ pub struct KubeAPIServerConfig {
     pub allow_privileged: Option<bool>,
     /// `--apiserver-count`: number of API servers.
     pub api_server_count: Option<i32>,
-    /// `--runtime-config`: API versions switched on or off, by name.
+    /// `--runtime-config`: API versions and whether each is enabled.
     pub runtime_config: BTreeMap<String, String>,
     /// `--kubelet-client-certificate`: file of the client certificate for kubelets.
     pub kubelet_client_certificate: String,
-    /// `--kubelet-certificate-authority`: file of CA certificates for kubelets' certificates.
+    /// `--kubelet-certificate-authority`: file of CA certificates that verify kubelets' certificates.
     pub kubelet_certificate_authority: String,
     /// `--kubelet-client-key`: file of the client key for kubelets.
     pub kubelet_client_key: String,
     /// `--anonymous-auth`: accept requests without credentials.
     pub anonymous_auth: Option<bool>,
-    /// `--kubelet-preferred-address-types`: kinds of addresses to reach kubelets by, the preferred
-    /// first.
+    /// `--kubelet-preferred-address-types`: types of kubelets' addresses to connect to, the preferred type first.
     pub kubelet_preferred_address_types: Vec<String>,
     /// `--storage-backend`: kind of store, such as `etcd3`.
     pub storage_backend: Option<String>,
-    /// `--oidc-ca-file`: file of CA certificates for the OpenID provider's certificate.
+    /// `--oidc-ca-file`: file of CA certificates that verify the OpenID provider's certificate.
     #[serde(rename = "oidcCAFile")]
     pub oidc_ca_file: Option<String>,
     /// `--authentication-config`: file that configures authenticators.
@@ -115,21 +114,21 @@ pub struct KubeAPIServerConfig {
     pub audit_log_format: Option<String>,
     /// `--audit-log-path`: file of the audit log; `-` for the standard output.
     pub audit_log_path: Option<String>,
-    /// `--audit-log-maxage`: days for which old audit logs are kept.
+    /// `--audit-log-maxage`: number of days to keep old audit logs.
     pub audit_log_max_age: Option<i32>,
-    /// `--audit-log-maxbackup`: number of old audit logs kept.
+    /// `--audit-log-maxbackup`: number of old audit logs to keep.
     pub audit_log_max_backups: Option<i32>,
-    /// `--audit-log-maxsize`: megabytes at which the audit log is rotated.
+    /// `--audit-log-maxsize`: size at which the audit log is rotated, in megabytes.
     pub audit_log_max_size: Option<i32>,
     /// `--audit-policy-file`: file of the audit policy.
     pub audit_policy_file: String,
-    /// `--audit-webhook-batch-buffer-size`: number of events buffered before they are sent.
+    /// `--audit-webhook-batch-buffer-size`: number of events that may wait to be sent.
     pub audit_webhook_batch_buffer_size: Option<i32>,
     /// `--audit-webhook-batch-max-size`: maximum number of events in a batch.
     pub audit_webhook_batch_max_size: Option<i32>,
     /// `--audit-webhook-batch-max-wait`: maximum time before a batch is sent.
     pub audit_webhook_batch_max_wait: Option<Duration>,
-    /// `--audit-webhook-batch-throttle-burst`: maximum number of batches in a burst. A burst may exceed
+    /// `--audit-webhook-batch-throttle-burst`: maximum number of batches in a short burst, which may exceed
     /// `audit_webhook_batch_throttle_qps`.
     pub audit_webhook_batch_throttle_burst: Option<i32>,
     /// `--audit-webhook-batch-throttle-enable`: limit the rate of batches.
@@ -138,7 +137,7 @@ pub struct KubeAPIServerConfig {
     pub audit_webhook_batch_throttle_qps: Option<Quantity>,
     /// `--audit-webhook-config-file`: kubeconfig of the audit webhook.
     pub audit_webhook_config_file: String,
-    /// `--audit-webhook-initial-backoff`: wait before the first retry of a failed batch.
+    /// `--audit-webhook-initial-backoff`: time before the first retry of a failed batch.
     pub audit_webhook_initial_backoff: Option<Duration>,
     /// `--audit-webhook-mode`: how events are sent: `batch`, `blocking` or `blocking-strict`.
     pub audit_webhook_mode: String,
@@ -148,7 +147,7 @@ pub struct KubeAPIServerConfig {
     pub authentication_token_webhook_cache_ttl: Option<Duration>,
     /// `--authorization-mode`: authorizers, in order, separated by commas.
     pub authorization_mode: Option<String>,
-    /// `--authorization-webhook-config-file`: kubeconfig of the webhook that authorizes.
+    /// `--authorization-webhook-config-file`: kubeconfig of the webhook that authorizes requests.
     pub authorization_webhook_config_file: Option<String>,
     /// `--authorization-webhook-cache-authorized-ttl`: how long an approval by the webhook is cached.
     #[serde(rename = "authorizationWebhookCacheAuthorizedTTL")]
@@ -156,28 +155,26 @@ pub struct KubeAPIServerConfig {
     /// `--authorization-webhook-cache-unauthorized-ttl`: how long a denial by the webhook is cached.
     #[serde(rename = "authorizationWebhookCacheUnauthorizedTTL")]
     pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
-    /// `--authorization-rbac-super-user`: user whom RBAC allows every request; removed from Kubernetes.
+    /// `--authorization-rbac-super-user`: user for whom RBAC allows every request. Kubernetes has removed the flag.
     #[serde(rename = "authorizationRBACSuperUser")]
     pub authorization_rbac_super_user: Option<String>,
     /// `--encryption-provider-config`: file that configures encryption in etcd.
     pub encryption_provider_config: Option<String>,
-    /// `--experimental-encryption-provider-config`: file that configures encryption in etcd. This is an old
-    /// name of the flag.
+    /// `--experimental-encryption-provider-config`: old name of the flag for the file that configures encryption in etcd.
     pub experimental_encryption_provider_config: Option<String>,
     /// `--requestheader-username-headers`: headers with the user's name, from an authenticating proxy.
     pub requestheader_username_headers: Vec<String>,
-    /// `--requestheader-group-headers`: headers with the user's groups.
+    /// `--requestheader-group-headers`: headers with the user's groups, from an authenticating proxy.
     pub requestheader_group_headers: Vec<String>,
-    /// `--requestheader-extra-headers-prefix`: prefixes of the headers with additional information about the
-    /// user.
+    /// `--requestheader-extra-headers-prefix`: prefixes of the headers with additional information about the user, from an authenticating
+    /// proxy.
     pub requestheader_extra_header_prefixes: Vec<String>,
-    /// `--requestheader-client-ca-file`: file of CA certificates for the certificates of authenticating
-    /// proxies.
+    /// `--requestheader-client-ca-file`: file of CA certificates that verify the certificates of authenticating proxies.
     #[serde(rename = "requestheaderClientCAFile")]
     pub requestheader_client_ca_file: String,
-    /// `--requestheader-allowed-names`: common names that an authenticating proxy may have.
+    /// `--requestheader-allowed-names`: allowed common names of authenticating proxies.
     pub requestheader_allowed_names: Vec<String>,
-    /// `--feature-gates`: features switched on or off, by name.
+    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// `--goaway-chance`: probability that the server tells an HTTP/2 client to reconnect.
     pub goaway_chance: String,
@@ -191,24 +188,24 @@ pub struct KubeAPIServerConfig {
     pub etcd_quorum_read: Option<bool>,
     /// `--request-timeout`: timeout of requests.
     pub request_timeout: Option<Duration>,
-    /// `--storage-initialization-timeout`: maximum time to wait for the store at start.
+    /// `--storage-initialization-timeout`: maximum time to wait for etcd when the API server starts.
     pub storage_initialization_timeout: Option<Duration>,
     /// `--min-request-timeout`: minimum timeout of a watch, in seconds.
     pub min_request_timeout: Option<i32>,
-    /// `--watch-cache`: keep a cache for watches.
+    /// `--watch-cache`: serve watches from a cache.
     pub watch_cache: Option<bool>,
     /// `--watch-cache-sizes` (left out when `0`): sizes of the watch cache for some resources, as in
     /// `pods#1000`.
     pub watch_cache_sizes: Vec<String>,
-    /// `--service-account-key-file` (repeated): file of keys that verify service account tokens.
+    /// `--service-account-key-file` (repeated): files of keys that verify service account tokens.
     pub service_account_key_file: Vec<String>,
     /// `--service-account-signing-key-file`: file of the key that signs service account tokens.
     pub service_account_signing_key_file: Option<String>,
-    /// `--service-account-issuer`: issuer named in service account tokens.
+    /// `--service-account-issuer`: issuer in service account tokens.
     pub service_account_issuer: Option<String>,
     /// Additional issuers whose tokens the API server accepts.
     pub additional_service_account_issuers: Vec<String>,
-    /// `--service-account-jwks-uri`: URL of the keys that verify service account tokens.
+    /// `--service-account-jwks-uri`: URL that publishes the keys that verify service account tokens.
     #[serde(rename = "serviceAccountJWKSURI")]
     pub service_account_jwks_uri: Option<String>,
     /// `--api-audiences`: audiences that tokens may be issued for.
@@ -217,23 +214,22 @@ pub struct KubeAPIServerConfig {
     pub cpu_limit: Option<Quantity>,
     pub memory_request: Option<Quantity>,
     pub memory_limit: Option<Quantity>,
-    /// `--event-ttl`: how long events are kept.
+    /// `--event-ttl`: how long etcd keeps Events.
     #[serde(rename = "eventTTL")]
     pub event_ttl: Option<Duration>,
-    /// `--audit-dynamic-configuration`: read the audit configuration from the API; removed from Kubernetes.
+    /// `--audit-dynamic-configuration`: read the audit configuration from the API. Kubernetes has removed the flag.
     pub audit_dynamic_configuration: Option<bool>,
     /// `--profiling`: serve profiling data.
     pub enable_profiling: Option<bool>,
-    /// `--contention-profiling`: profile lock contention.
+    /// `--contention-profiling`: collect profiles of lock contention.
     pub enable_contention_profiling: Option<bool>,
-    /// `--cors-allowed-origins`: origins that browsers may call from.
+    /// `--cors-allowed-origins`: origins of web pages whose scripts may send requests.
     pub cors_allowed_origins: Vec<String>,
     /// `--strict-transport-security-directives`: directives of the HSTS header.
     pub strict_transport_security_directives: Vec<String>,
-    /// `--default-not-ready-toleration-seconds`: seconds for which pods tolerate a node that is not
-    /// ready.
+    /// `--default-not-ready-toleration-seconds`: seconds that pods tolerate a node that is not ready.
     pub default_not_ready_toleration_seconds: Option<i64>,
-    /// `--default-unreachable-toleration-seconds`: seconds for which pods tolerate an unreachable node.
+    /// `--default-unreachable-toleration-seconds`: seconds that pods tolerate an unreachable node.
     pub default_unreachable_toleration_seconds: Option<i64>,
     /// `--delete-collection-workers` (left out when `0`): number of workers for a request that deletes a
     /// collection.

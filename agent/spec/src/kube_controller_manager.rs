@@ -31,10 +31,10 @@ pub struct KubeControllerManagerConfig {
     /// `--cluster-cidr`: addresses of pods.
     #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: String,
-    /// `--allocate-node-cidrs`: assign each node addresses for its pods.
+    /// `--allocate-node-cidrs`: assign a range of pod addresses to each node.
     #[serde(rename = "allocateNodeCIDRs")]
     pub allocate_node_cidrs: Option<bool>,
-    /// `--node-cidr-mask-size`: prefix length of a node's pod addresses.
+    /// `--node-cidr-mask-size`: prefix length of a node's range of pod addresses.
     #[serde(rename = "nodeCIDRMaskSize")]
     pub node_cidr_mask_size: Option<i32>,
     /// `--configure-cloud-routes`: configure routes to pods in the cloud.
@@ -42,54 +42,52 @@ pub struct KubeControllerManagerConfig {
     /// `--controllers`: controllers to run. `*` means the default controllers, and `-name` disables the
     /// controller `name`.
     pub controllers: Vec<String>,
-    /// `--cidr-allocator-type`: how pod addresses are assigned.
+    /// `--cidr-allocator-type`: how nodes get their ranges of pod addresses.
     pub cidr_allocator_type: Option<String>,
     /// `--root-ca-file`: file of CA certificates with which pods verify the API server.
     #[serde(rename = "rootCAFile")]
     pub root_ca_file: String,
     /// Leader election among the instances of kube-controller-manager.
     pub leader_election: Option<LeaderElectionConfiguration>,
-    /// `--attach-detach-reconcile-sync-period`: how often attached volumes are verified.
+    /// `--attach-detach-reconcile-sync-period`: interval between verifications of attached volumes.
     pub attach_detach_reconcile_sync_period: Option<Duration>,
     /// `--disable-attach-detach-reconcile-sync`: do not verify attached volumes.
     pub disable_attach_detach_reconcile_sync: Option<bool>,
-    /// `--terminated-pod-gc-threshold`: number of terminated pods that are kept; 0 keeps all.
+    /// `--terminated-pod-gc-threshold`: number of terminated pods to keep. 0 keeps all.
     #[serde(rename = "terminatedPodGCThreshold")]
     pub terminated_pod_gc_threshold: Option<i32>,
-    /// `--node-monitor-period`: how often the status of nodes is checked.
+    /// `--node-monitor-period`: interval between checks of the nodes' status.
     pub node_monitor_period: Option<Duration>,
-    /// `--node-monitor-grace-period`: time without a status after which a node counts as unhealthy.
+    /// `--node-monitor-grace-period`: time without a status update after which a node counts as unhealthy.
     pub node_monitor_grace_period: Option<Duration>,
-    /// `--pod-eviction-timeout`: time after which pods are moved off a failed node.
+    /// `--pod-eviction-timeout`: time after which pods are evicted from a failed node.
     pub pod_eviction_timeout: Option<Duration>,
     /// `--use-service-account-credentials`: give each controller its own service account.
     pub use_service_account_credentials: Option<bool>,
-    /// `--horizontal-pod-autoscaler-sync-period`: how often the wanted number of pods is calculated.
+    /// `--horizontal-pod-autoscaler-sync-period`: interval between calculations of the desired number of pods.
     pub horizontal_pod_autoscaler_sync_period: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-downscale-delay`: wait before scaling down again.
+    /// `--horizontal-pod-autoscaler-downscale-delay`: minimum time between two scale-downs.
     pub horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-downscale-stabilization`: how far back to look for the highest
-    /// recommendation before scaling down.
+    /// `--horizontal-pod-autoscaler-downscale-stabilization`: period whose highest recommendation limits a scale-down.
     pub horizontal_pod_autoscaler_downscale_stabilization: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-upscale-delay`: wait before scaling up again.
+    /// `--horizontal-pod-autoscaler-upscale-delay`: minimum time between two scale-ups.
     pub horizontal_pod_autoscaler_upscale_delay: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-initial-readiness-delay`: time after a pod's start in which a pod that
-    /// becomes unready counts as not yet ready.
+    /// `--horizontal-pod-autoscaler-initial-readiness-delay`: time after a pod's start in which a readiness change counts as the pod's
+    /// first readiness.
     pub horizontal_pod_autoscaler_initial_readiness_delay: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-cpu-initialization-period`: time after a pod's start in which its CPU
-    /// usage may be ignored.
+    /// `--horizontal-pod-autoscaler-cpu-initialization-period`: time after a pod's start in which the autoscaler may ignore the pod's CPU
+    /// usage.
     pub horizontal_pod_autoscaler_cpu_initialization_period: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-tolerance`: minimum change of the ratio that causes scaling.
+    /// `--horizontal-pod-autoscaler-tolerance`: minimum relative difference between actual and desired metrics that causes scaling.
     pub horizontal_pod_autoscaler_tolerance: Option<Quantity>,
     /// `--horizontal-pod-autoscaler-use-rest-clients`: read metrics through the API.
     pub horizontal_pod_autoscaler_use_rest_clients: Option<bool>,
-    /// `--experimental-cluster-signing-duration`: lifetime of signed certificates. This is an old name of the
-    /// flag.
+    /// `--experimental-cluster-signing-duration`: old name of the flag for the lifetime of signed certificates.
     pub experimental_cluster_signing_duration: Option<Duration>,
     /// `--cluster-signing-duration`: lifetime of signed certificates.
     #[serde(rename = "ClusterSigningDuration")]
     pub cluster_signing_duration: Option<Duration>,
-    /// `--feature-gates`: features switched on or off, by name.
+    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// `--tls-cert-file`: file of the serving certificate.
     pub tls_cert_file: Option<String>,
@@ -99,13 +97,12 @@ pub struct KubeControllerManagerConfig {
     pub tls_min_version: String,
     /// `--tls-private-key-file`: file of the serving key.
     pub tls_private_key_file: String,
-    /// `--min-resync-period`: minimum time between two full reads of the API.
+    /// `--min-resync-period`: minimum time between two complete reads of the watched objects.
     pub min_resync_period: String,
     /// `--kube-api-qps`: maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
-    /// `--kube-api-burst`: maximum number of requests to the API server in a burst. A burst may exceed
-    /// `kube_api_qps`.
+    /// `--kube-api-burst`: maximum number of requests to the API server in a short burst, which may exceed `kube_api_qps`.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
     /// `--concurrent-deployment-syncs`: number of Deployments that are handled at the same time.
@@ -131,26 +128,23 @@ pub struct KubeControllerManagerConfig {
     pub concurrent_horizontal_pod_austoscaler_syncs: Option<i32>,
     /// `--concurrent-job-syncs`: number of Jobs that are handled at the same time.
     pub concurrent_job_syncs: Option<i32>,
-    /// `--authentication-kubeconfig`: kubeconfig by which clients' credentials are verified.
+    /// `--authentication-kubeconfig`: kubeconfig for the API server that verifies clients' credentials.
     pub authentication_kubeconfig: String,
-    /// `--authorization-kubeconfig`: kubeconfig by which clients' requests are authorized.
+    /// `--authorization-kubeconfig`: kubeconfig for the API server that authorizes clients' requests.
     pub authorization_kubeconfig: String,
     /// `--authorization-always-allow-paths`: paths that need no authorization.
     pub authorization_always_allow_paths: Vec<String>,
     /// `--external-cloud-volume-plugin`: volume plugin for the cloud if the cloud provider is external.
     pub external_cloud_volume_plugin: String,
-    /// `--endpoint-updates-batch-period`: time for which changes of pods are collected before Endpoints are
-    /// updated.
+    /// `--endpoint-updates-batch-period`: time to collect changes of pods before an update of Endpoints.
     pub endpoint_updates_batch_period: Option<Duration>,
-    /// `--endpointslice-updates-batch-period`: time for which changes of pods are collected before
-    /// EndpointSlices are updated.
+    /// `--endpointslice-updates-batch-period`: time to collect changes of pods before an update of EndpointSlices.
     pub endpoint_slice_updates_batch_period: Option<Duration>,
     /// `--profiling`: serve profiling data.
     pub enable_profiling: Option<bool>,
-    /// `--contention-profiling`: profile lock contention.
+    /// `--contention-profiling`: collect profiles of lock contention.
     pub enable_contention_profiling: Option<bool>,
-    /// `--enable-leader-migration`: share leadership with the cloud-controller-manager while controllers move
-    /// to it.
+    /// `--enable-leader-migration`: share the leader lock with the cloud-controller-manager while controllers move to it.
     pub enable_leader_migration: Option<bool>,
     pub cpu_request: Option<Quantity>,
     pub cpu_limit: Option<Quantity>,

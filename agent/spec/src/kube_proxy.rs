@@ -24,31 +24,31 @@ pub struct KubeProxyConfig {
     /// `--cluster-cidr`: addresses of pods.
     #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: Option<String>,
-    /// `--hostname-override`: name of the Node, instead of the host's name.
+    /// `--hostname-override`: name of the Node, if it is not the host's name.
     pub hostname_override: String,
-    /// `--bind-address`: address on which kube-proxy serves.
+    /// `--bind-address`: address at which kube-proxy serves requests.
     pub bind_address: String,
     /// `--master`: address of the API server.
     pub master: String,
     /// `--metrics-bind-address`: address and port of the metrics.
     pub metrics_bind_address: Option<String>,
-    /// Whether kube-proxy runs. Unset means yes.
+    /// Whether kube-proxy runs. The default is yes.
     pub enabled: Option<bool>,
     /// `--proxy-mode`: `iptables`, `ipvs` or `nftables`.
     pub proxy_mode: String,
-    /// `--ipvs-exclude-cidrs`: addresses whose IPVS rules kube-proxy does not remove.
+    /// `--ipvs-exclude-cidrs`: address ranges whose IPVS rules kube-proxy keeps.
     #[serde(rename = "ipvsExcludeCIDRs")]
     pub ipvs_exclude_cidrs: Vec<String>,
-    /// `--ipvs-min-sync-period`: minimum time between two refreshes of IPVS.
+    /// `--ipvs-min-sync-period`: minimum time between two updates of IPVS rules.
     pub ipvs_min_sync_period: Option<Duration>,
-    /// `--ipvs-scheduler`: IPVS scheduler.
+    /// `--ipvs-scheduler`: IPVS scheduling algorithm.
     pub ipvs_scheduler: Option<String>,
-    /// `--ipvs-sync-period`: maximum time between two refreshes of IPVS.
+    /// `--ipvs-sync-period`: maximum time between two updates of IPVS rules.
     pub ipvs_sync_period: Option<Duration>,
-    /// `--feature-gates`: features switched on or off, by name.
+    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
-    /// `--conntrack-max-per-core`: maximum number of tracked connections per CPU; 0 keeps the kernel's limit.
+    /// `--conntrack-max-per-core`: maximum number of tracked connections per CPU. 0 keeps the kernel's limit.
     pub conntrack_max_per_core: Option<i32>,
-    /// `--conntrack-min`: minimum number of connections for which the table has room.
+    /// `--conntrack-min`: minimum limit of tracked connections, whatever the number of CPUs.
     pub conntrack_min: Option<i32>,
 }

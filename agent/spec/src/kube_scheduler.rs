@@ -23,34 +23,33 @@ pub struct KubeSchedulerConfig {
     pub image: String,
     /// Leader election among the instances of kube-scheduler.
     pub leader_election: Option<LeaderElectionConfiguration>,
-    /// Whether a ConfigMap holds the policy; no longer used.
+    /// Whether the scheduler's policy is in a ConfigMap. kOps no longer uses this field.
     pub use_policy_config_map: Option<bool>,
-    /// `--feature-gates`: features switched on or off, by name.
+    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// Maximum number of volumes of one type on a node, for the environment variable `KUBE_MAX_PD_VOLS`.
     pub max_persistent_volumes: Option<i32>,
     /// Maximum number of requests per second to the API server: `clientConnection.qps` of the scheduler's
     /// configuration file.
     pub qps: Option<Quantity>,
-    /// Maximum number of requests to the API server in a burst, which may exceed `qps`:
-    /// `clientConnection.burst` of the scheduler's configuration file.
+    /// Maximum number of requests to the API server in a short burst, which may exceed `qps`: `clientConnection.burst` of the scheduler's
+    /// configuration file.
     pub burst: i32,
     /// `--kube-api-qps`: maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
-    /// `--kube-api-burst`: maximum number of requests to the API server in a burst. A burst may exceed
-    /// `kube_api_qps`.
+    /// `--kube-api-burst`: maximum number of requests to the API server in a short burst, which may exceed `kube_api_qps`.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
-    /// `--authentication-kubeconfig`: kubeconfig by which clients' credentials are verified.
+    /// `--authentication-kubeconfig`: kubeconfig for the API server that verifies clients' credentials.
     pub authentication_kubeconfig: String,
-    /// `--authorization-kubeconfig`: kubeconfig by which clients' requests are authorized.
+    /// `--authorization-kubeconfig`: kubeconfig for the API server that authorizes clients' requests.
     pub authorization_kubeconfig: String,
     /// `--authorization-always-allow-paths`: paths that need no authorization.
     pub authorization_always_allow_paths: Vec<String>,
     /// `--profiling`: serve profiling data.
     pub enable_profiling: Option<bool>,
-    /// `--contention-profiling`: profile lock contention.
+    /// `--contention-profiling`: collect profiles of lock contention.
     pub enable_contention_profiling: Option<bool>,
     /// `--tls-cert-file`: file of the serving certificate.
     pub tls_cert_file: Option<String>,
@@ -69,15 +68,15 @@ pub struct KubeSchedulerConfig {
 pub struct LeaderElectionConfiguration {
     /// `--leader-elect`: elect a leader.
     pub leader_elect: Option<bool>,
-    /// `--leader-elect-lease-duration`: time without a renewal after which another instance may take over.
+    /// `--leader-elect-lease-duration`: time without a renewal after which a different instance may become the leader.
     pub leader_elect_lease_duration: Option<Duration>,
     /// `--leader-elect-renew-deadline`: time after which a leader that cannot renew its lease steps down.
     pub leader_elect_renew_deadline_duration: Option<Duration>,
-    /// `--leader-elect-resource-lock`: kind of object that is the lock.
+    /// `--leader-elect-resource-lock`: kind of the object that the instances use as a lock.
     pub leader_elect_resource_lock: Option<String>,
-    /// `--leader-elect-resource-name`: name of the object that is the lock.
+    /// `--leader-elect-resource-name`: name of the object that the instances use as a lock.
     pub leader_elect_resource_name: Option<String>,
-    /// `--leader-elect-resource-namespace`: namespace of the object that is the lock.
+    /// `--leader-elect-resource-namespace`: namespace of the object that the instances use as a lock.
     pub leader_elect_resource_namespace: Option<String>,
     /// `--leader-elect-retry-period`: time between two attempts to acquire or renew the lease.
     pub leader_elect_retry_period: Option<Duration>,

@@ -8,32 +8,32 @@ use serde_with::apply;
 use super::duration::Duration;
 use super::omit::is_zero;
 
-/// kOps' settings of the kubelet. A field whose comment names no flag goes into the kubelet's configuration
-/// file. Up to kOps 1.35, most of these fields are flags instead.
+/// kOps' settings of kubelet. If the comment on a field names no flag, the field is in kubelet's configuration file. Up to kOps 1.35, most
+/// of these fields are flags instead.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeletConfigSpec {
-    /// `--api-servers`: addresses of API servers; Kubernetes before 1.6 only.
+    /// `--api-servers`: addresses of API servers. Only Kubernetes before 1.6 has the flag.
     pub api_servers: String,
     /// Whether the kubelet accepts requests without credentials.
     pub anonymous_auth: Option<bool>,
     /// How requests to the kubelet are authorized: `Webhook` or `AlwaysAllow`.
     pub authorization_mode: String,
-    /// `--bootstrap-kubeconfig`: kubeconfig that asks for the first client certificate.
+    /// `--bootstrap-kubeconfig`: kubeconfig with which kubelet requests its first client certificate.
     pub bootstrap_kubeconfig: String,
-    /// File of CA certificates for the certificates of the kubelet's clients.
+    /// File of CA certificates that verify the certificates of kubelet's clients.
     #[serde(rename = "clientCAFile")]
     pub client_ca_file: String,
-    /// File of the serving certificate; nodeup sets it.
+    /// File of the serving certificate. nodeup sets this field.
     pub tls_cert_file: String,
-    /// File of the serving key; nodeup sets it.
+    /// File of the serving key. nodeup sets this field.
     pub tls_private_key_file: String,
-    /// Cipher suites that the server offers.
+    /// Cipher suites that the kubelet's server offers.
     pub tls_cipher_suites: Vec<String>,
-    /// Oldest TLS version that the server accepts.
+    /// Oldest TLS version that the kubelet's server accepts.
     pub tls_min_version: String,
-    /// `--kubeconfig`: kubeconfig of the kubelet itself.
+    /// `--kubeconfig`: kubeconfig with which kubelet reaches the API server.
     pub kubeconfig_path: String,
     /// `--require-kubeconfig`: fail without a kubeconfig.
     pub require_kubeconfig: Option<bool>,
@@ -42,7 +42,7 @@ pub struct KubeletConfigSpec {
     /// `--v` (left out when `0`): verbosity of the log.
     pub log_level: Option<i32>,
     pub pod_manifest_path: String,
-    /// `--hostname-override`: name of the Node, instead of the host's name.
+    /// `--hostname-override`: name of the Node, if it is not the host's name.
     pub hostname_override: String,
     /// `--pod-infra-container-image` (kOps up to 1.35): image of the pause container.
     pub pod_infra_container_image: String,
@@ -56,44 +56,44 @@ pub struct KubeletConfigSpec {
     pub enable_debugging_handlers: Option<bool>,
     /// `--register-node`: create the Node object.
     pub register_node: Option<bool>,
-    /// How often the node's status is calculated. Must fit the controller manager's `nodeMonitorGracePeriod`.
+    /// Interval between calculations of the node's status. It must be shorter than the controller manager's `nodeMonitorGracePeriod`.
     pub node_status_update_frequency: Option<Duration>,
     /// DNS domain of the cluster.
     pub cluster_domain: String,
     /// Address of the DNS server that pods use.
     #[serde(rename = "clusterDNS")]
     pub cluster_dns: String,
-    /// `--network-plugin`: network plugin; Kubernetes before 1.24 only.
+    /// `--network-plugin`: network plugin. Only Kubernetes before 1.24 has the flag.
     pub network_plugin_name: Option<String>,
     /// `--cloud-provider`: `external`. Empty means no cloud provider.
     pub cloud_provider: String,
-    /// Cgroup into which the kubelet moves itself.
+    /// Cgroup to which the kubelet moves itself.
     pub kubelet_cgroups: String,
-    /// `--runtime-cgroups`: cgroup that the container runtime is in.
+    /// `--runtime-cgroups`: cgroup of the container runtime.
     pub runtime_cgroups: String,
-    /// Port without authentication. 0 means no such port.
+    /// Port without authentication. 0 disables the port.
     pub read_only_port: Option<i32>,
-    /// Cgroup for all processes of the system that are not in another cgroup.
+    /// Cgroup to which the kubelet moves all system processes that have no cgroup.
     pub system_cgroups: String,
     /// The parent cgroup of pods.
     pub cgroup_root: String,
     /// `--configure-cbr0`: set up the bridge cbr0.
     pub configure_cbr0: Option<bool>,
-    /// How a pod reaches itself through its Service: `promiscuous-bridge`, `hairpin-veth` or `none`.
+    /// How a pod can reach itself through its Service: `promiscuous-bridge`, `hairpin-veth` or `none`.
     pub hairpin_mode: String,
-    /// `--babysit-daemons`: another process restarts the kubelet; removed in 1.7.
+    /// `--babysit-daemons`: a supervisor restarts the kubelet. Kubernetes 1.7 removed the flag.
     pub babysit_daemons: Option<bool>,
     /// Maximum number of pods on this node.
     pub max_pods: Option<i32>,
-    /// `--experimental-nvidia-gpus` (left out when `0`): number of GPUs; removed from Kubernetes.
+    /// `--experimental-nvidia-gpus` (left out when `0`): number of GPUs. Kubernetes has removed the flag.
     #[serde(rename = "nvidiaGPUs")]
     pub nvidia_gpus: i32,
-    /// Addresses for the pods of this node, if no API server assigns them.
+    /// Range of addresses for the pods of this node, if no API server assigns a range.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
     /// Path of the resolver configuration file from which the kubelet makes the DNS configuration of pods.
     pub resolv_conf: Option<String>,
-    /// `--reconcile-cidr`: use the pod addresses that the API server assigns.
+    /// `--reconcile-cidr`: use the range of pod addresses that the API server assigns.
     #[serde(rename = "reconcileCIDR")]
     pub reconcile_cidr: Option<bool>,
     /// `--register-schedulable`: register the node as schedulable.
@@ -102,7 +102,7 @@ pub struct KubeletConfigSpec {
     pub serialize_image_pulls: Option<bool>,
     /// `--node-labels`: labels to register the node with.
     pub node_labels: BTreeMap<String, String>,
-    /// `--non-masquerade-cidr`: destination addresses for which traffic is not masqueraded.
+    /// `--non-masquerade-cidr`: destination range to which traffic is not masqueraded.
     #[serde(rename = "nonMasqueradeCIDR")]
     pub non_masquerade_cidr: Option<String>,
     /// `--enable-custom-metrics`: collect custom metrics.
@@ -110,121 +110,117 @@ pub struct KubeletConfigSpec {
     /// `--network-plugin-mtu`: MTU for the network plugin.
     #[serde(rename = "networkPluginMTU")]
     pub network_plugin_mtu: Option<i32>,
-    /// `--image-minimum-gc-age`: age that an unused image must have before it may be removed.
+    /// `--image-minimum-gc-age`: minimum age of an unused image before the kubelet may remove it.
     #[serde(rename = "imageMinimumGCAge")]
     pub image_minimum_gc_age: Option<Duration>,
-    /// Age at which an unused image is removed; 0 for never.
+    /// Age at which the kubelet removes an unused image. 0 means never.
     #[serde(rename = "imageMaximumGCAge")]
     pub image_maximum_gc_age: Option<Duration>,
-    /// Maximum number of parallel image pulls, if they are not serialized.
+    /// Maximum number of parallel image pulls, unless `serialize_image_pulls` is set.
     pub max_parallel_image_pulls: Option<i32>,
-    /// Disk usage above which images are removed.
+    /// Disk usage in percent at which the kubelet starts to remove images.
     #[serde(rename = "imageGCHighThresholdPercent")]
     pub image_gc_high_threshold_percent: Option<i32>,
-    /// Disk usage down to which images are removed.
+    /// Disk usage in percent at which the kubelet stops removing images.
     #[serde(rename = "imageGCLowThresholdPercent")]
     pub image_gc_low_threshold_percent: Option<i32>,
-    /// `--image-pull-progress-deadline`: time without progress after which a pull is given up.
+    /// `--image-pull-progress-deadline`: time without progress after which the kubelet cancels an image pull.
     pub image_pull_progress_deadline: Option<Duration>,
-    /// Thresholds of immediate eviction, such as `memory.available<100Mi`, separated by commas.
+    /// Thresholds for immediate eviction, such as `memory.available<100Mi`, separated by commas.
     pub eviction_hard: Option<String>,
-    /// Thresholds of eviction after a grace period, separated by commas.
+    /// Thresholds for eviction after a grace period, separated by commas.
     pub eviction_soft: String,
-    /// Grace periods of the soft thresholds, such as `memory.available=30s`, separated by commas.
+    /// Grace periods for the thresholds in `eviction_soft`, such as `memory.available=30s`, separated by commas.
     pub eviction_soft_grace_period: String,
-    /// Time that the kubelet waits before it ends a pressure condition.
+    /// Time without pressure before the kubelet ends a pressure condition.
     pub eviction_pressure_transition_period: Option<Duration>,
     /// Maximum grace period of a pod in a soft eviction, in seconds.
     pub eviction_max_pod_grace_period: i32,
-    /// Minimum amount that an eviction frees, such as `imagefs.available=2Gi`, separated by commas.
+    /// Minimum amounts that an eviction must free, such as `imagefs.available=2Gi`, separated by commas.
     pub eviction_minimum_reclaim: String,
     /// Folder of additional volume plugins.
     pub volume_plugin_directory: String,
-    /// Taints to register the node with.
+    /// Taints with which the kubelet registers the node.
     pub taints: Vec<String>,
-    /// Features switched on or off, by name.
+    /// Feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
-    /// Whether the kernel notifies the kubelet of memory thresholds. Otherwise the kubelet polls the memory.
+    /// Whether the kernel notifies the kubelet when memory usage crosses a threshold. Otherwise the kubelet polls the memory usage.
     pub kernel_memcg_notification: Option<bool>,
-    /// Resources kept for Kubernetes' own daemons, by name.
+    /// Resources to reserve for Kubernetes' own daemons, by name.
     pub kube_reserved: BTreeMap<String, String>,
     /// Cgroup of Kubernetes' own daemons.
     pub kube_reserved_cgroup: String,
-    /// Resources kept for the operating system, by name.
+    /// Resources to reserve for the operating system, by name.
     pub system_reserved: BTreeMap<String, String>,
     /// Cgroup of the operating system's daemons.
     pub system_reserved_cgroup: String,
-    /// Cgroups on which reservations are enforced: `none`, or a list of `pods`, `system-reserved` and
-    /// `kube-reserved`, separated by commas.
+    /// Cgroups for which the kubelet enforces reservations: `none`, or a list of `pods`, `system-reserved` and `kube-reserved`, separated
+    /// by commas.
     pub enforce_node_allocatable: String,
     /// `--runtime-request-timeout`: timeout of requests to the container runtime, except for long-running
     /// requests.
     pub runtime_request_timeout: Option<Duration>,
-    /// `--volume-stats-agg-period`: how often disk usage of volumes is calculated.
+    /// `--volume-stats-agg-period`: interval between calculations of the volumes' disk usage.
     pub volume_stats_agg_period: Option<Duration>,
     /// Whether the kubelet refuses to start on a machine with swap.
     pub fail_swap_on: Option<bool>,
-    /// `--experimental-allowed-unsafe-sysctls`: unsafe sysctls that pods may set. This is an old name of the
-    /// flag.
+    /// `--experimental-allowed-unsafe-sysctls`: old name of the flag for the unsafe sysctls that pods may set.
     pub experimental_allowed_unsafe_sysctls: Vec<String>,
     /// Unsafe sysctls that pods may set.
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// `--streaming-connection-idle-timeout`: idle time after which exec, attach and port-forward are
-    /// closed.
+    /// `--streaming-connection-idle-timeout`: idle time after which the kubelet closes exec, attach and port-forward connections.
     pub streaming_connection_idle_timeout: Option<Duration>,
     /// `--root-dir`: folder of the kubelet's files.
     pub root_dir: String,
-    /// Whether bearer tokens are verified by the API server.
+    /// Whether the API server verifies bearer tokens for the kubelet.
     pub authentication_token_webhook: Option<bool>,
     /// `--authentication-token-webhook-cache-ttl`: how long a verified token is cached.
     #[serde(rename = "authenticationTokenWebhookCacheTTL")]
     pub authentication_token_webhook_cache_ttl: Option<Duration>,
-    /// Whether CPU limits are enforced by quota.
+    /// Whether the kernel enforces CPU limits by CFS quota.
     #[serde(rename = "cpuCFSQuota")]
     pub cpu_cfs_quota: Option<bool>,
     #[serde(rename = "cpuCFSQuotaPeriod")]
     pub cpu_cfs_quota_period: Option<Duration>,
-    /// The policy by which CPUs are assigned to containers: `none` or `static`.
+    /// How the kubelet assigns CPUs to containers: `none` or `static`.
     pub cpu_manager_policy: String,
-    /// Maximum number of image pulls per second; 0 for no limit.
+    /// Maximum number of image pulls per second. 0 means no limit.
     #[serde(rename = "registryPullQPS")]
     pub registry_pull_qps: Option<i32>,
-    /// `--registry-burst`: maximum number of image pulls in a burst. A burst may exceed `registry_pull_qps`.
+    /// `--registry-burst`: maximum number of image pulls in a short burst, which may exceed `registry_pull_qps`.
     pub registry_burst: Option<i32>,
-    /// How resources are aligned to NUMA nodes: `none`, `best-effort`, `restricted` or
-    /// `single-numa-node`.
+    /// How the kubelet aligns resources to NUMA nodes: `none`, `best-effort`, `restricted` or `single-numa-node`.
     pub topology_manager_policy: String,
-    /// Whether client certificates are renewed before they expire.
+    /// Whether the kubelet renews its client certificate before the certificate expires.
     pub rotate_certificates: Option<bool>,
-    /// Whether the kubelet refuses to start if kernel settings differ from its defaults.
+    /// Whether the kubelet refuses to start if kernel settings differ from the values that it expects.
     pub protect_kernel_defaults: Option<bool>,
-    /// How cgroups are managed: `systemd` or `cgroupfs`.
+    /// The cgroup driver: `systemd` or `cgroupfs`.
     pub cgroup_driver: String,
-    /// `--housekeeping-interval`: how often containers are measured.
+    /// `--housekeeping-interval`: interval between measurements of containers.
     pub housekeeping_interval: Option<Duration>,
-    /// Maximum number of events per second; 0 for no limit.
+    /// Maximum number of events per second. 0 means no limit.
     #[serde(rename = "eventQPS")]
     pub event_qps: Option<i32>,
-    /// `--event-burst`: maximum number of events in a burst. A burst may exceed `event_qps`.
+    /// `--event-burst`: maximum number of events in a short burst, which may exceed `event_qps`.
     pub event_burst: Option<i32>,
     /// Size at which a container's log is rotated, such as `10Mi`.
     pub container_log_max_size: String,
-    /// Number of log files that are kept for a container.
+    /// Maximum number of log files of a container.
     pub container_log_max_files: Option<i32>,
     /// `--enable-cadvisor-json-endpoints`: serve cAdvisor's metrics as JSON.
     pub enable_cadvisor_json_endpoints: Option<bool>,
-    /// Maximum number of processes in a pod; -1 for no limit.
+    /// Maximum number of processes in a pod. -1 means no limit.
     pub pod_pids_limit: Option<i64>,
-    /// `--experimental-allocatable-ignore-eviction`: do not subtract eviction thresholds from the allocatable
-    /// resources.
+    /// `--experimental-allocatable-ignore-eviction`: do not subtract eviction thresholds from the allocatable resources.
     pub experimental_allocatable_ignore_eviction: Option<bool>,
-    /// Time for which the node's shutdown waits for its pods.
+    /// Time that the node's shutdown waits for pods to end.
     pub shutdown_grace_period: Option<Duration>,
-    /// The part of the shutdown's grace period that is for critical pods.
+    /// The part of `shutdown_grace_period` for critical pods.
     pub shutdown_grace_period_critical_pods: Option<Duration>,
     /// How pods may use swap: `NoSwap` or `LimitedSwap`.
     pub memory_swap_behavior: String,
-    /// Maximum time before a failing container is restarted.
+    /// Maximum delay before a restart of a failing container.
     pub crash_loop_back_off_max_container_restart_period: Option<Duration>,
     /// `--kube-api-qps`: maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]

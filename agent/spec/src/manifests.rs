@@ -30,7 +30,7 @@ impl Document<'_> {
     }
 }
 
-/// The documents of a file. Documents without content are left out.
+/// The documents of a file that have content.
 pub fn documents(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let (mut begin, mut at, mut lines_before) = (0, 0, 0);
@@ -46,7 +46,7 @@ pub fn documents(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// Whether a line separates two documents. A line of a block scalar is indented, so it is no separator.
+/// Whether a line separates two documents. An indented line, as in a block scalar, is no separator.
 fn is_separator(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
 }

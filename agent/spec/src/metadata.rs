@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::error::SpecError;
 use super::yaml::parse_document;
 
-/// The metadata of an object: the fields of `metav1.ObjectMeta` that kOps uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {
@@ -17,21 +16,20 @@ pub struct ObjectMeta {
     pub labels: BTreeMap<String, String>,
     /// Annotations, which selectors do not match.
     pub annotations: BTreeMap<String, String>,
-    /// When the object was created, in RFC 3339.
+    /// The time at which the object was created, in RFC 3339.
     pub creation_timestamp: Option<String>,
 }
 
-/// A version of kOps' API that the agent can read.
+/// A version of kOps' API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiVersion {
     V1Alpha2,
     V1Alpha3,
 }
 
-/// Reads a document and its version. The document must be of kind `wanted_kind`, or name no kind.
+/// Reads a document and its API version. Fails if the document has a kind other than `wanted_kind`. A document may lack a kind.
 ///
-/// A file that names no version is v1alpha2, and the group `kops` is the old name of `kops.k8s.io`
-/// (upstream: `pkg/kopscodecs/codecs.go`).
+/// A file without a version is v1alpha2. The group `kops` is the old name of `kops.k8s.io` (upstream: `pkg/kopscodecs/codecs.go`).
 pub(crate) fn parse_object(
     text: &[u8],
     url: &str,
@@ -42,7 +40,7 @@ pub(crate) fn parse_object(
     Ok((document, version))
 }
 
-/// The version of a document. The document must be of kind `wanted_kind`, or name no kind.
+/// The API version of a document. Fails if the document has a kind other than `wanted_kind`. A document may lack a kind.
 pub(crate) fn version_of(document: &Value, url: &str, wanted_kind: &str) -> Result<ApiVersion, SpecError> {
     let header: Header = super::yaml::from_document(document, url)?;
     if !header.kind.is_empty() && header.kind != wanted_kind {

@@ -8,29 +8,29 @@ use serde_with::apply;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// The classic network of Kubernetes before 1.4; it has no settings.
+/// The classic network of Kubernetes before 1.4. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassicNetworkingSpec {}
 
-/// kubenet; it has no settings.
+/// kubenet. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubenetNetworkingSpec {}
 
-/// A plugin of the user on top of kubenet; it has no settings.
+/// A network that the user installs on top of kubenet. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalNetworkingSpec {}
 
-/// A CNI plugin of the user.
+/// A CNI plugin that the user installs.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CNINetworkingSpec {
-    /// Whether pods have addresses of the machine's network.
+    /// Whether pods have addresses from the machine's network.
     #[serde(rename = "usesSecondaryIP")]
     pub uses_secondary_ip: bool,
 }
 
-/// Kopeio; it has no settings.
+/// Kopeio. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KopeioNetworkingSpec {}
 
@@ -64,9 +64,9 @@ pub struct WeaveNetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FlannelNetworkingSpec {
-    /// How packets are carried: `vxlan` or `udp`.
+    /// How Flannel carries packets between nodes: `vxlan` or `udp`.
     pub backend: String,
-    /// Seconds between two refreshes of iptables rules.
+    /// Interval between updates of iptables rules, in seconds.
     pub iptables_resync_seconds: Option<i32>,
 }
 
@@ -108,11 +108,11 @@ pub struct AmazonVPCNetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LyftVPCNetworkingSpec {
-    /// Tags of the subnets that pods are in.
+    /// Tags of the subnets for pods.
     pub subnet_tags: BTreeMap<String, String>,
 }
 
-/// Alias IPs of Google Cloud; they have no settings.
+/// Alias IPs of Google Cloud. They have no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GCPNetworkingSpec {}
 
@@ -121,17 +121,17 @@ pub struct GCPNetworkingSpec {}
 #[serde(default, rename_all = "camelCase")]
 pub struct KindnetNetworkingSpec {
     pub version: String,
-    /// Whether network policies are enforced.
+    /// Whether kindnet enforces network policies.
     pub network_policies: Option<bool>,
-    /// Whether admin network policies are enforced.
+    /// Whether kindnet enforces admin network policies.
     pub admin_network_policies: Option<bool>,
-    /// Whether the baseline admin network policy is enforced.
+    /// Whether kindnet enforces the baseline admin network policy.
     pub baseline_admin_network_policies: Option<bool>,
-    /// Whether nodes cache responses of DNS.
+    /// Whether nodes cache DNS responses.
     pub dns_caching: Option<bool>,
     /// Whether IPv6 pods can reach IPv4 hosts.
     pub nat64: Option<bool>,
-    /// Number of packets after which kindnet sends a connection through the fast path.
+    /// Number of packets of a connection after which kindnet uses the fast path.
     pub fast_path_threshold: Option<i32>,
     /// How traffic that leaves the cluster is masqueraded.
     pub masquerade: Option<KindnetMasqueradeSpec>,
@@ -144,7 +144,7 @@ pub struct KindnetNetworkingSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct KindnetMasqueradeSpec {
     pub enabled: Option<bool>,
-    /// Destination addresses for which traffic is not masqueraded.
+    /// Destination ranges to which traffic is not masqueraded.
     #[serde(rename = "nonMasqueradeCIDRs")]
     pub non_masquerade_cidrs: Vec<String>,
 }

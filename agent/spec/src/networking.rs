@@ -13,8 +13,8 @@ use super::network_plugins::{
 };
 use super::omit::is_zero;
 
-/// The cluster's network. In a cluster, exactly one of the fields marked `Plugin` is set. In a
-/// `nodeupconfig.yaml`, kOps sets only the plugins that nodes must know.
+/// The cluster's network. A Cluster sets exactly one of the fields marked `Plugin`. In a `nodeupconfig.yaml`, kOps sets only the plugins
+/// that nodes must know.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -33,9 +33,9 @@ pub struct NetworkingSpec {
     pub tag_subnets: Option<bool>,
     /// How users reach the machines, and where the cluster's names are published.
     pub topology: Option<TopologySpec>,
-    /// The proxy through which machines send requests out of the cluster.
+    /// The proxy for requests from machines to destinations outside of the cluster.
     pub egress_proxy: Option<EgressProxySpec>,
-    /// Range with the addresses of all pods and Services. Traffic to these addresses is not masqueraded.
+    /// Range that contains the addresses of all pods and Services. Traffic to these addresses is not masqueraded.
     #[serde(rename = "nonMasqueradeCIDR")]
     pub non_masquerade_cidr: String,
     #[serde(rename = "podCIDR")]
@@ -48,9 +48,9 @@ pub struct NetworkingSpec {
     pub classic: Option<ClassicNetworkingSpec>,
     /// Plugin: kubenet.
     pub kubenet: Option<KubenetNetworkingSpec>,
-    /// Plugin: a plugin of the user, on top of kubenet.
+    /// Plugin: a network that the user installs on top of kubenet.
     pub external: Option<ExternalNetworkingSpec>,
-    /// Plugin: a CNI plugin of the user.
+    /// Plugin: a CNI plugin that the user installs.
     pub cni: Option<CNINetworkingSpec>,
     /// Plugin: Kopeio.
     pub kopeio: Option<KopeioNetworkingSpec>,
@@ -91,9 +91,9 @@ pub struct ClusterSubnetSpec {
     /// Range of IPv6 addresses of the subnet.
     #[serde(rename = "ipv6CIDR")]
     pub ipv6_cidr: String,
-    /// The subnet's zone, if subnets belong to a zone.
+    /// The subnet's zone, on clouds whose subnets belong to one zone.
     pub zone: String,
-    /// The subnet's region, if subnets span a region.
+    /// The subnet's region, on clouds whose subnets span a region.
     pub region: String,
     /// The cloud's id of an existing subnet.
     pub id: String,
@@ -112,7 +112,7 @@ pub struct ClusterSubnetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RouteSpec {
-    /// The destination addresses of the route.
+    /// The destination range of the route.
     pub cidr: String,
     pub target: String,
 }
@@ -122,13 +122,13 @@ pub struct RouteSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TopologySpec {
-    /// The machine through which users enter a private network.
+    /// The machine through which users connect to a private network.
     pub bastion: Option<BastionSpec>,
-    /// Where names of the cluster are published: `Public`, `Private` or `None`.
+    /// Where the cluster's names are published: `Public`, `Private` or `None`.
     pub dns: String,
 }
 
-/// The machine through which users enter a private network.
+/// The machine through which users connect to a private network.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -148,7 +148,7 @@ pub struct BastionLoadBalancerSpec {
     pub r#type: String,
 }
 
-/// The proxy through which machines send requests out of the cluster.
+/// The proxy for requests from machines to destinations outside of the cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -156,7 +156,7 @@ pub struct EgressProxySpec {
     /// Host and port of the proxy.
     #[serde_with(skip_apply)]
     pub http_proxy: HTTPProxy,
-    /// Hosts that are reached without the proxy, separated by commas.
+    /// Hosts that machines reach without the proxy, separated by commas.
     pub excludes: String,
 }
 
@@ -166,6 +166,6 @@ pub struct EgressProxySpec {
 pub struct HTTPProxy {
     /// The proxy's host, with or without a scheme.
     pub host: String,
-    /// The proxy's port. 0 means unset.
+    /// The proxy's port. 0 means that no port is set.
     pub port: i64,
 }

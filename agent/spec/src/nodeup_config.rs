@@ -31,7 +31,7 @@ pub use read::HashMismatch;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct NodeupConfig {
-    /// Files to download, by architecture: each `hash@url`. More URLs may follow, separated by commas.
+    /// Files to download, by architecture. Each text is `hash@url`. It may have additional URLs, separated by commas.
     pub assets: BTreeMap<String, Vec<String>>,
     /// Container images to load before pods start, by architecture.
     #[serde(rename = "images")]
@@ -40,7 +40,7 @@ pub struct NodeupConfig {
     /// URLs of the channels whose add-ons protokube applies (kOps up to 1.35).
     #[serde(rename = "channels")]
     pub channels: Vec<String>,
-    /// Additional addresses in the API server's certificate.
+    /// Additional addresses for the API server's certificate.
     #[serde(rename = "ApiserverAdditionalIPs")]
     pub apiserver_additional_ips: Vec<String>,
     /// Version of Kubernetes, or the URL of a build.
@@ -49,27 +49,27 @@ pub struct NodeupConfig {
     /// Packages that the user adds to nodes.
     #[serde(rename = "packages")]
     pub packages: Vec<String>,
-    /// Locations of key sets and secrets. Only machines with an API server have this field.
+    /// Locations of keysets and secrets. Only machines with an API server have this field.
     #[serde(rename = "configStore")]
     pub config_store: Option<ConfigStoreSpec>,
     pub etcd_cluster_names: Vec<String>,
     /// URLs of the manifests of etcd's pods.
     #[serde(rename = "etcdManifests")]
     pub etcd_manifests: Vec<String>,
-    /// URL of the manifest of the pod that applies addons.
+    /// URL of the manifest of the pod that applies add-ons.
     #[serde(rename = "channelsManifest")]
     pub channels_manifest: String,
-    /// PEM certificates of each authority, by key set.
+    /// PEM certificates of each authority, by keyset.
     #[serde(rename = "CAs")]
     #[serde_with(skip_apply)]
     pub cas: BTreeMap<String, String>,
-    /// Id of the primary key, by key set.
+    /// Id of the primary key, by keyset.
     #[serde(rename = "KeypairIDs")]
     #[serde_with(skip_apply)]
     pub keypair_ids: BTreeMap<String, String>,
-    /// The group's first machine type. Set only if the maximum number of pods depends on the machine type.
+    /// The group's first machine type. kOps sets it only if the maximum number of pods depends on the machine type.
     pub default_machine_type: Option<String>,
-    /// Whether the machine reports to its auto scaling group when it is ready.
+    /// Whether the machine tells its auto scaling group when it is ready.
     pub enable_lifecycle_hook: bool,
     /// Manifests of additional static pods.
     #[serde(rename = "staticManifests")]
@@ -79,23 +79,23 @@ pub struct NodeupConfig {
     /// kube-proxy's settings. `None` if kube-proxy does not run as a static pod.
     #[serde_with(skip_apply)]
     pub kube_proxy: Option<KubeProxyConfig>,
-    /// The part of the network settings that a node needs.
+    /// The part of the network settings that nodes need.
     #[serde_with(skip_apply)]
     pub networking: NetworkingSpec,
-    /// Whether the standard CNI plugins are installed.
+    /// Whether the node installs the standard CNI plugins.
     #[serde(rename = "InstallCNIAssets")]
     pub install_cni_assets: bool,
-    /// Whether Cilium has an etcd cluster.
+    /// Whether Cilium has its own etcd cluster.
     pub use_cilium_etcd: bool,
     pub uses_kubenet: bool,
-    /// Whether kOps does not configure time synchronization.
+    /// Whether the user configures time synchronization, so that kOps does not.
     #[serde(rename = "NTPUnmanaged")]
     pub ntp_unmanaged: bool,
-    /// Ports that Services may have on nodes.
+    /// Range of the node ports of Services.
     pub service_node_port_range: String,
     /// Lines of a sysctl file: kernel parameters and comments.
     pub sysctl_parameters: Vec<String>,
-    /// Whether the machine updates itself: `automatic` or `external`.
+    /// Whether the machine installs operating system updates: `automatic` or `external` (it does not).
     #[serde_with(skip_apply)]
     pub update_policy: String,
     /// Volumes to format and mount.
@@ -108,7 +108,7 @@ pub struct NodeupConfig {
     pub hooks: Vec<Vec<HookSpec>>,
     #[serde(rename = "containerdConfig")]
     pub containerd_config: Option<ContainerdConfig>,
-    /// Settings of the API server, if the machine runs one.
+    /// Settings of the API server, on machines that run one.
     #[serde(rename = "APIServerConfig")]
     pub api_server_config: Option<APIServerConfig>,
     /// Settings of kube-controller-manager and kube-scheduler, on control-plane machines.
@@ -120,13 +120,13 @@ pub struct NodeupConfig {
     pub dns_zone: String,
     #[serde(rename = "NvidiaGPU")]
     pub nvidia_gpu: Option<NvidiaGPUConfig>,
-    /// The sandboxed runtime gVisor, if the group has it.
+    /// The sandboxed runtime gVisor, if the group uses it.
     #[serde(rename = "GVisor")]
     pub gvisor: Option<GVisorConfig>,
-    /// Whether load balancers of Services do not change the nodes' security group (AWS).
+    /// Whether load balancers of Services leave the nodes' security group unchanged (AWS).
     #[serde(rename = "disableSecurityGroupIngress")]
     pub disable_security_group_ingress: Option<bool>,
-    /// Security group of all load balancers of Services (AWS).
+    /// Security group for all load balancers of Services (AWS).
     #[serde(rename = "elbSecurityGroup")]
     pub elb_security_group: Option<String>,
     /// If `Managed`, network load balancers of Services get security groups (AWS).
@@ -144,17 +144,17 @@ pub struct NodeupConfig {
     pub azure_admin_user: String,
     /// The location of the cluster's resource group (Azure, kOps up to 1.35).
     pub azure_location: String,
-    /// The subscription that the cluster is in (Azure, kOps up to 1.35).
+    /// The cluster's subscription (Azure, kOps up to 1.35).
     #[serde(rename = "AzureSubscriptionID")]
     pub azure_subscription_id: String,
-    /// The tenant that the cluster is in (Azure, kOps up to 1.35).
+    /// The cluster's tenant (Azure, kOps up to 1.35).
     #[serde(rename = "AzureTenantID")]
     pub azure_tenant_id: String,
     /// The cluster's resource group (Azure, kOps up to 1.35).
     pub azure_resource_group: String,
     /// The cluster's route table (Azure, kOps up to 1.35).
     pub azure_route_table_name: String,
-    /// Whether the cluster spans zones (GCE).
+    /// Whether the cluster spans several zones (GCE).
     #[serde(rename = "multizone")]
     pub multizone: Option<bool>,
     /// Network tags of nodes, to which firewall rules apply (GCE).
@@ -164,39 +164,38 @@ pub struct NodeupConfig {
     #[serde(rename = "nodeInstancePrefix")]
     pub node_instance_prefix: Option<String>,
     pub openstack: Option<OpenstackSpec>,
-    /// Whether gossip distributes names. kOps up to 1.36 always writes this field, and later releases never
-    /// do.
+    /// Whether the cluster's names are distributed by gossip. kOps up to 1.36 always writes this field. Later releases never write it.
     #[serde(rename = "usesLegacyGossip")]
     pub uses_legacy_gossip: Option<bool>,
-    /// Whether the cluster has no DNS, and nodes find the API by address.
+    /// Whether the cluster has no DNS. If so, nodes reach the API by address.
     #[serde(rename = "usesNoneDNS")]
     #[serde_with(skip_apply)]
     pub uses_none_dns: bool,
-    /// The service that publishes the keys that verify service account tokens.
+    /// The hosted service that publishes the public keys that verify service account tokens.
     #[serde(rename = "discoveryServiceWithUniverse")]
     pub discovery_service: Option<DiscoveryServiceOptions>,
 }
 
 impl NodeupConfig {
-    /// The name under which the nodes find the API server.
+    /// The DNS name by which nodes reach the API server.
     pub fn api_internal_name(&self) -> String {
         format!("api.internal.{}", self.cluster_name)
     }
 
-    /// Whether the node accepts any certificate of OpenStack's API, without verification.
+    /// Whether the node accepts any certificate of OpenStack's API without verification.
     pub fn takes_any_certificate_of_openstack(&self) -> bool {
         self.openstack.as_ref().is_some_and(|openstack| openstack.insecure_skip_verify == Some(true))
     }
 }
 
-/// Writes the group's and the cluster's hooks as kOps does: an empty list as null.
+/// Writes the group's and the cluster's hooks. Like kOps, writes an empty list as null.
 fn serialize_hooks<S: Serializer>(hooks: &[Vec<HookSpec>], serializer: S) -> Result<S::Ok, S::Error> {
     let lists: Vec<Option<&Vec<HookSpec>>> =
         hooks.iter().map(|list| Some(list).filter(|list| !list.is_empty())).collect();
     Some(lists).filter(|lists| !lists.is_empty()).serialize(serializer)
 }
 
-/// Reads the group's and the cluster's hooks. A null is an empty list.
+/// Reads the group's and the cluster's hooks. Null means an empty list.
 fn deserialize_hooks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<HookSpec>>, D::Error> {
     let lists: Option<Vec<Option<Vec<HookSpec>>>> = Deserialize::deserialize(deserializer)?;
     Ok(lists.unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect())
@@ -214,7 +213,7 @@ pub struct Image {
     pub hash: String,
 }
 
-/// A static pod's manifest that kOps keeps in the state store.
+/// A manifest of a static pod, which kOps stores in the state store.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -229,20 +228,20 @@ pub struct StaticManifest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct APIServerConfig {
-    /// Domain of names inside the cluster.
+    /// Domain of DNS names inside the cluster.
     #[serde(rename = "ClusterDNSDomain")]
     #[serde_with(skip_apply)]
     pub cluster_dns_domain: String,
     #[serde(rename = "KubeAPIServer")]
     #[serde_with(skip_apply)]
     pub kube_api_server: Option<KubeAPIServerConfig>,
-    /// Access to the Kubernetes API.
+    /// How clients reach the Kubernetes API.
     #[serde(rename = "API")]
     #[serde_with(skip_apply)]
     pub api: APISpec,
-    /// Authentication of the API server's users.
+    /// How the API server authenticates users.
     pub authentication: Option<AuthenticationSpec>,
-    /// Hash of the secret `encryptionconfig`: URL-safe base64 of its SHA-256.
+    /// Hash of the secret `encryptionconfig`: URL-safe base64 of the SHA-256 of the secret.
     pub encryption_config_secret_hash: String,
     /// PEM public keys that verify service account tokens.
     #[serde_with(skip_apply)]

@@ -15,7 +15,7 @@ pub struct OpenstackSpec {
     pub monitor: Option<OpenstackMonitor>,
     pub router: Option<OpenstackRouter>,
     pub block_storage: Option<OpenstackBlockStorageConfig>,
-    /// Whether clients accept any certificate of OpenStack's API.
+    /// Whether clients accept any certificate of OpenStack's API without verification.
     pub insecure_skip_verify: Option<bool>,
     pub network: Option<OpenstackNetwork>,
     /// Where machines read their metadata.
@@ -34,12 +34,12 @@ pub struct OpenstackLoadbalancerConfig {
     #[serde(rename = "floatingNetworkID")]
     pub floating_network_id: Option<String>,
     pub floating_subnet: Option<String>,
-    /// Subnet that load balancers are placed in.
+    /// Subnet for load balancers.
     #[serde(rename = "subnetID")]
     pub subnet_id: Option<String>,
-    /// Whether security groups are managed for Services.
+    /// Whether the cloud provider manages security groups for Services.
     pub manage_security_groups: Option<bool>,
-    /// Whether Services show a host name and no address.
+    /// Whether the status of Services has a host name instead of an address.
     pub enable_ingress_hostname: Option<bool>,
     pub ingress_hostname_suffix: Option<String>,
     #[serde(rename = "flavorID")]
@@ -52,10 +52,10 @@ pub struct OpenstackLoadbalancerConfig {
 pub struct OpenstackBlockStorageConfig {
     #[serde(rename = "bs-version")]
     pub bs_version: Option<String>,
-    /// Whether the zone of a volume is ignored.
+    /// Whether volumes ignore zones: a pod may use a volume in a different zone.
     #[serde(rename = "ignore-volume-az")]
     pub ignore_volume_az: Option<bool>,
-    /// Zone in which volumes are created.
+    /// Zone for new volumes.
     #[serde(rename = "override-volume-az")]
     pub override_volume_az: Option<String>,
     /// Whether the volume driver ignores microversions of the volume API.
@@ -65,9 +65,9 @@ pub struct OpenstackBlockStorageConfig {
     pub metrics_enabled: Option<bool>,
     pub create_storage_class: Option<bool>,
     pub csi_plugin_image: String,
-    /// Whether volumes are created in the zone of their pod.
+    /// Whether a volume is created in the zone of its pod.
     pub csi_topology_support: Option<bool>,
-    /// Name of the cluster in volumes' metadata.
+    /// Name of the cluster in the metadata of volumes.
     pub cluster_name: String,
 }
 
@@ -77,9 +77,9 @@ pub struct OpenstackBlockStorageConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackMonitor {
     pub delay: Option<String>,
-    /// Timeout of a check.
+    /// Timeout of a health check.
     pub timeout: Option<String>,
-    /// Number of failed checks after which a member is removed.
+    /// Number of failed health checks after which the load balancer stops using a member.
     pub max_retries: Option<i64>,
 }
 
@@ -91,7 +91,7 @@ pub struct OpenstackRouter {
     /// DNS servers of the subnets, separated by commas.
     pub dns_servers: Option<String>,
     pub external_subnet: Option<String>,
-    /// Zones that the router is placed in.
+    /// Zones for the router.
     pub availability_zone_hints: Vec<String>,
 }
 
@@ -99,15 +99,15 @@ pub struct OpenstackRouter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackNetwork {
-    /// Zones that networks are placed in.
+    /// Zones for networks.
     pub availability_zone_hints: Vec<String>,
-    /// Whether IPv6 addresses are ignored.
+    /// Whether the cloud provider ignores IPv6 addresses.
     pub ipv6_support_disabled: Option<bool>,
-    /// Networks with machines' public addresses.
+    /// Networks from which machines have their public addresses.
     pub public_network_names: Vec<String>,
-    /// Networks with machines' internal addresses.
+    /// Networks from which machines have their internal addresses.
     pub internal_network_names: Vec<String>,
-    /// Address ranges that set the order of a machine's addresses, separated by commas.
+    /// Address ranges, separated by commas. Their order decides the order of a machine's addresses.
     pub address_sort_order: Option<String>,
 }
 

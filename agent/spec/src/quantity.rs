@@ -8,8 +8,7 @@ const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)
 const DECIMAL: [(&str, i32); 9] =
     [("n", -9), ("u", -6), ("m", -3), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
-/// The largest accepted exponent of ten, positive or negative. Kubernetes' own suffixes range from nano to
-/// exa.
+/// The largest accepted exponent of ten, positive or negative. Kubernetes' own suffixes range only from nano to exa.
 const LARGEST_EXPONENT: u32 = 40;
 
 impl From<&str> for Quantity {
@@ -19,8 +18,8 @@ impl From<&str> for Quantity {
 }
 
 impl Quantity {
-    /// The amount in decimal notation, as kOps writes it into flags (`resource.Quantity.AsDec`): `100m` gives
-    /// `0.100`, `1Ki` gives `1024`. Returns a text that is not a quantity unchanged.
+    /// The amount in decimal notation, as kOps writes it into flags (`resource.Quantity.AsDec`): `100m` becomes `0.100`, and `1Ki` becomes
+    /// `1024`. A text that is no quantity stays unchanged.
     pub fn decimal(&self) -> String {
         self.parts().map_or_else(|| self.0.clone(), |(digits, scale)| decimal(digits, scale))
     }

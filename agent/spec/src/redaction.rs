@@ -27,27 +27,29 @@ pub use variables::{LOGIN_VARIABLES, is_login};
 
 /// The mark that replaces hidden text.
 pub const MARK: &str = "[***]";
-/// Minimum length of a hidden value, in bytes. A shorter value is part of too many words.
+/// Minimum length of a hidden value, in bytes. Many words contain a shorter value.
 const SHORTEST: usize = 4;
-/// Minimum length of a hidden line or word of a longer text, in bytes. A shorter part is only hidden within the whole text.
+/// Minimum length, in bytes, of a line or word that is hidden on its own. A shorter part of a value is only hidden together with the whole
+/// value.
 const SHORTEST_PART: usize = 8;
-/// Minimum length of a hidden value of a variable, in bytes. A shorter value is a common word. Login variables have `SHORTEST` instead.
+/// Minimum length of a hidden value of a variable, in bytes. A shorter value may be a common word. For login variables the minimum is
+/// `SHORTEST`.
 const SHORTEST_VARIABLE: usize = 6;
-/// Maximum number of replacement rounds. After a replacement, the mark and the text around it can form another secret. If a secret remains
-/// after this many rounds, the whole text is hidden.
+/// Maximum number of replacement rounds. A mark and the text around it can form another secret, so replacements are repeated. If a secret
+/// remains after the last round, the whole text is hidden.
 const ROUNDS: usize = 16;
 /// Fields of Kubernetes' EncryptionConfiguration whose values are names (k8s.io/apiserver/pkg/apis/apiserver/v1/types_encryption.go). The
 /// values of all other fields of a secret are hidden.
 const NAMES: [&str; 4] = ["kind", "apiVersion", "resources", "name"];
 
-/// Hides known secrets.
+/// Replaces known secrets in texts with [`MARK`].
 #[derive(Clone, Default)]
 pub struct Redactor {
     secrets: BTreeSet<String>,
-    /// Free text is hidden, except for values that are also in `public`.
+    /// The free text to hide, except for values that are also in `public`.
     free_text: BTreeSet<String>,
     public: BTreeSet<String>,
-    /// Finds all hidden values in one pass. It is built on first use. The inner `None` means that the finder cannot be built.
+    /// Finds all hidden values in one pass. It is built at its first use. The inner `None` means that it could not be built.
     finder: OnceLock<Option<AhoCorasick>>,
 }
 
@@ -67,8 +69,8 @@ impl Redactor {
         self
     }
 
-    /// Also hides a secret of the store: the whole secret and, if it is a document, each value in it. If a value is base64, its decoded
-    /// text is hidden too: `auth` of a registry is `user:password` in base64.
+    /// Also hides a secret of the store: the whole secret and, if it is a document, each value in the document. If a value is base64, hides
+    /// its decoded text, too: `auth` of a registry is `user:password` in base64.
     #[must_use]
     pub fn hiding_secret(self, secret: &str) -> Redactor {
         let redactor = self.hiding(secret);
@@ -96,8 +98,8 @@ impl Redactor {
         }
     }
 
-    /// Also hides the value of a program's environment variable. The value of a login variable is a secret. Any other value is free
-    /// text, because an operator may have set the variable.
+    /// Also hides the value of a program's environment variable. The value of a login variable is hidden as a secret. Any other value is
+    /// hidden as free text, because the operator may have set it.
     #[must_use]
     pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
         let redactor = self.hiding_passwords(&variables::as_url(name, value));
@@ -116,7 +118,7 @@ impl Redactor {
         })
     }
 
-    /// Also hides free text: the whole text and each of its longer lines. Texts that `showing` makes public stay visible.
+    /// Also hides free text: the whole text and each of its longer lines. Texts that [`Redactor::showing`] makes public stay visible.
     #[must_use]
     pub fn hiding_free_text(mut self, text: &str) -> Redactor {
         let decoded = base64_text::decoded(text);
@@ -125,8 +127,8 @@ impl Redactor {
         self
     }
 
-    /// Also hides free text, and each word of it that has at least `SHORTEST_PART` bytes. Words are hidden because a program prints parts
-    /// of a file that it has read.
+    /// Also hides free text and each of its words that has at least `SHORTEST_PART` bytes. Single words are hidden because a program may
+    /// print parts of a file that it has read.
     #[must_use]
     pub fn hiding_words(mut self, text: &str) -> Redactor {
         let decoded = base64_text::decoded(text);
@@ -135,7 +137,7 @@ impl Redactor {
         self.hiding_free_text(text)
     }
 
-    /// Also shows the words and lines of this text, even if free text contains them.
+    /// Shows the words and lines of this text even if hidden free text contains them.
     #[must_use]
     pub fn showing(mut self, public: &str) -> Redactor {
         let lines = public.lines().map(str::trim);
@@ -150,9 +152,9 @@ impl Redactor {
         Redactor { secrets: self.secrets.clone(), ..Redactor::default() }
     }
 
-    /// Hides the secrets in a text. It keeps the number of lines, unless it must hide the whole text.
+    /// Hides the secrets in a text. Keeps the number of lines, unless it must hide the whole text.
     pub fn text(&self, text: &str) -> String {
-        // Private keys come first: the redactor finds a key by its first line, which may also be part of a known secret.
+        // Private keys come first: the redactor finds a key by its first line, and replacing a known secret could change this line.
         let text = pem::without_private_keys(text);
         let text = self.without_known(text);
         let text = urls::without_credentials(&text);
@@ -171,8 +173,8 @@ impl Redactor {
         }
     }
 
-    /// A text that was cut may end in the middle of a hidden value, and the other functions hide whole values only. Returns the part of the
-    /// text before such a value.
+    /// Returns a cut text up to the hidden value at its end. If a text was cut within a hidden value, the other functions do not find this
+    /// value, because they only hide whole values.
     pub fn before_cut<'a>(&self, text: &'a str) -> &'a str {
         let begins_hidden = |end: &str| {
             [&self.secrets, &self.free_text].into_iter().any(|hidden| {
@@ -188,17 +190,16 @@ impl Redactor {
         let make = || {
             let free_text = self.free_text.difference(&self.public);
             let hidden = self.secrets.iter().chain(free_text).filter(|value| !MARK.contains(value.as_str()));
-            // For a long value, the default is a DFA, which takes seconds and hundreds of times the memory.
+            // For a long value, the default kind is a DFA. It takes seconds to build, and hundreds of times the memory.
             let kind = Some(AhoCorasickKind::ContiguousNFA);
             AhoCorasick::builder().kind(kind).match_kind(MatchKind::LeftmostLongest).build(hidden).ok()
         };
         self.finder.get_or_init(make).as_ref()
     }
 
-    /// Hides the values that this redactor knows. It keeps the number of lines, unless it must hide the whole text.
+    /// Hides the values that this redactor knows. Keeps the number of lines, unless it must hide the whole text.
     pub fn without_known(&self, mut text: String) -> String {
         for _ in 0..ROUNDS {
-            // If the finder cannot be built, the whole text is hidden.
             let Some(finder) = self.finder() else { return MARK.to_owned() };
             if !finder.is_match(&text) {
                 return text;
@@ -210,13 +211,12 @@ impl Redactor {
             });
             text = shown;
         }
-        // A secret remains after the last round, so the whole text is hidden.
         MARK.to_owned()
     }
 }
 
-/// Returns the forms in which a value can occur: the value and each of its lines of at least `SHORTEST_PART` bytes, plain and escaped for
-/// JSON, and the whole value in base64.
+/// Returns the forms in which a value can occur in a text: the whole value and each of its lines of at least `SHORTEST_PART` bytes, plain
+/// and escaped for JSON. Also returns the whole value in base64.
 fn spellings(value: &str) -> Vec<String> {
     let whole = value.trim();
     let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_PART);
@@ -233,7 +233,7 @@ fn is_of_words(value: &Value) -> bool {
     value.is_string() || value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
 }
 
-/// Whether a value can be hidden everywhere. A short value or a boolean occurs in too many texts.
+/// Whether a value can be hidden in all texts. Too many texts contain short values and booleans.
 fn is_hidden(value: &str) -> bool {
     value.len() >= SHORTEST && !matches!(value, "true" | "false")
 }
@@ -244,7 +244,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(ends).filter(|word| !word.is_empty())
 }
 
-/// The form of a text between the quotes of a JSON string.
+/// A text as it is between the quotes of a JSON string.
 fn json_escaped(text: &str) -> String {
     let quoted = Value::String(text.to_owned()).to_string();
     quoted[1..quoted.len() - 1].to_owned()

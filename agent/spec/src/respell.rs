@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use super::error::SpecError;
 use super::go_value::kind;
 
-/// A field whose name or place differs in the internal API.
+/// A field whose name or place in the internal API is different.
 ///
-/// Paths are dotted; `[]` after a name stands for every item of that list.
+/// Paths are dotted. `[]` after a name stands for every item of the list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     from: &'static str,
@@ -36,17 +36,17 @@ pub(crate) const fn moved(from: &'static str, to: &'static str) -> Move {
     Move { from, to, how: How::AsItIs }
 }
 
-/// Moves a boolean and inverts it.
+/// Moves a boolean and inverts its value.
 pub(crate) const fn inverted(from: &'static str, to: &'static str) -> Move {
     Move { from, to, how: How::Inverted }
 }
 
-/// Moves a string, and splits it at commas into a list.
+/// Moves a string and splits it at commas into a list.
 pub(crate) const fn split_at_commas(from: &'static str, to: &'static str) -> Move {
     Move { from, to, how: How::SplitAtCommas }
 }
 
-/// Moves a list of `key=value` entries, and converts the list to a mapping.
+/// Moves a list of `key=value` entries and converts it to a mapping.
 pub(crate) const fn pairs_to_mapping(from: &'static str, to: &'static str) -> Move {
     Move { from, to, how: How::PairsToMapping }
 }
@@ -56,7 +56,7 @@ pub(crate) const fn true_means(from: &'static str, to: &'static str, word: &'sta
     Move { from, to, how: How::TrueMeans(word) }
 }
 
-/// Removes a field that is valid but never has an effect.
+/// Removes a valid field that never has an effect.
 pub(crate) const fn dropped(from: &'static str) -> Move {
     Move { from, to: "", how: How::Dropped }
 }
@@ -65,11 +65,11 @@ pub(crate) const fn dropped(from: &'static str) -> Move {
 pub(crate) struct Respelling<'a> {
     document: Value,
     source_file: &'a str,
-    /// The moves so far by their new path: the number of the move, and the path before the move.
+    /// The past moves by their new path: the number of each move, and the path before the move.
     done: BTreeMap<String, Vec<(usize, String)>>,
-    /// The number of moves so far.
+    /// The number of past moves.
     moves: usize,
-    /// The `from` paths of all moves so far.
+    /// The `from` paths of all past moves.
     sources: Vec<&'static str>,
 }
 
@@ -78,40 +78,39 @@ impl<'a> Respelling<'a> {
         Respelling { document, source_file, done: BTreeMap::new(), moves: 0, sources: Vec::new() }
     }
 
-    /// Applies these moves, one after the other.
+    /// Applies these moves in order.
     pub(crate) fn apply(&mut self, moves: &[Move]) -> Result<(), SpecError> {
         moves.iter().try_for_each(|step| self.apply_one(step))
     }
 
-    /// The value at a path without lists. `None` if there is no value.
+    /// The value at a path that contains no lists. `None` if there is no value.
     pub(crate) fn get(&self, path: &str) -> Option<&Value> {
         path.split('.').try_fold(&self.document, |value, key| value.get(key)).filter(|value| !value.is_null())
     }
 
-    /// Puts a value at a path without lists.
+    /// Sets the value at a path that contains no lists.
     pub(crate) fn set(&mut self, path: &str, value: Value) {
         put(&mut self.document, path, &[], value);
     }
 
-    /// Returns an error about a field. The error names the field by its path in the user's file.
+    /// Returns an error about a field. `path` is the path in the user's file.
     pub(crate) fn refuse<T>(&self, path: &str, problem: impl Into<String>) -> Result<T, SpecError> {
         Err(SpecError::of_field(self.source_file, path, problem))
     }
 
-    /// Reads the document as it is now; errors name fields as the user's file spells them.
+    /// Reads the document in its current state. Errors contain the names of fields as in the user's file.
     pub(crate) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, SpecError> {
         super::yaml::from_document(&self.document, self.source_file).map_err(|error| self.respelled(error))
     }
 
-    /// Like [`Respelling::read`], for a document that a user wrote. Like kOps, it rejects a number or a boolean
-    /// where a string is expected.
+    /// Like [`Respelling::read`], for a document that a user wrote. Like kOps, rejects a number or a boolean in place of a string.
     pub(crate) fn read_manifest<T: serde::de::DeserializeOwned>(&self) -> Result<T, SpecError> {
         super::yaml::from_manifest(&self.document, self.source_file).map_err(|error| self.respelled(error))
     }
 
-    /// The fields under `spec` that `T` does not know, as the user's file spells them.
+    /// The fields under `spec` that `T` does not know, with their names in the user's file.
     pub(crate) fn ignored<T: serde::de::DeserializeOwned>(&self) -> Vec<String> {
-        // Moves may leave an empty mapping behind. The user did not write it, so it is not reported.
+        // A move may empty a mapping. An emptied mapping is not reported, because its fields are known.
         let is_emptied = |field: &String| {
             let is_above =
                 |from: &&str| from.strip_prefix(field).is_some_and(|rest| rest.starts_with(['.', '[']));
@@ -148,7 +147,7 @@ impl<'a> Respelling<'a> {
         SpecError { field: self.spelled_by_user(&error.field), ..error }
     }
 
-    /// The path of a field before all moves. Undoes the last move that led to the field or to a field above it, then the move before that one.
+    /// The path of a field before all moves. Undoes the last move that changed the path, then the move before it, and so on.
     fn spelled_by_user(&self, internal: &str) -> String {
         let mut path = internal.to_owned();
         let mut undone = self.moves;
@@ -200,8 +199,7 @@ fn wrong(value: &Value, wanted: &str) -> String {
     format!("it is {}, but should be {wanted}", kind(value))
 }
 
-/// Removes every value that `pattern` names. Adds its path, the list indices on the path and the value itself
-/// to `found`.
+/// Removes all values that match `pattern`. Adds the path, the list indices on the path and the value to `found`.
 fn take(
     value: &mut Value,
     pattern: &str,
@@ -237,8 +235,7 @@ fn take(
     }
 }
 
-/// Puts a value at the place that `pattern` names, and creates missing mappings. Returns the path of the
-/// place.
+/// Sets the value at the path `pattern`, and creates missing mappings. Returns the path with its list indices.
 fn put(document: &mut Value, pattern: &str, indices: &[usize], value: Value) -> String {
     let mut indices = indices.iter();
     let mut path = String::new();

@@ -4,16 +4,16 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The role of an instance group and of every node in it.
+/// The role of an instance group and of its nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceGroupRole {
-    /// Runs the whole control plane. v1alpha2 names this role `Master`. The agent reads both names.
+    /// Runs the complete control plane. v1alpha2 names this role `Master`. The agent accepts both names.
     ControlPlane,
     /// Runs an API server without etcd.
     APIServer,
     #[default]
     Node,
-    /// The machine through which users enter the network by SSH. It is not part of Kubernetes.
+    /// The machine to which users connect by SSH from outside of the network. It is not part of Kubernetes.
     Bastion,
     /// Runs only etcd. Upstream defines this role, but cannot configure its machines.
     Etcd,
@@ -46,7 +46,7 @@ impl InstanceGroupRole {
         }
     }
 
-    /// The role with this name. `None` if no role has the name. `Master` is `ControlPlane`.
+    /// The role with this name. `None` if no role has the name. `Master` means `ControlPlane`.
     pub fn from_name(name: &str) -> Option<InstanceGroupRole> {
         if name == "Master" {
             return Some(InstanceGroupRole::ControlPlane);
@@ -54,8 +54,7 @@ impl InstanceGroupRole {
         InstanceGroupRole::ALL.into_iter().find(|role| role.name() == name)
     }
 
-    /// The folder under `igconfig/` that holds this role's groups
-    /// (upstream: `InstanceGroupRole.ToLowerString`).
+    /// The folder under `igconfig/` with this role's groups (upstream: `InstanceGroupRole.ToLowerString`).
     pub fn folder(self) -> &'static str {
         match self {
             InstanceGroupRole::ControlPlane => "control-plane",
@@ -74,7 +73,6 @@ impl InstanceGroupRole {
         matches!(self, InstanceGroupRole::Node | InstanceGroupRole::APIServer)
     }
 
-    /// Whether the role's nodes run an API server.
     pub fn runs_api_server(self) -> bool {
         matches!(self, InstanceGroupRole::ControlPlane | InstanceGroupRole::APIServer)
     }

@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An amount (`resource.Quantity`) as kOps wrote it: `100m`, `1.5`, `80Mi`. A number without quotes is read
-/// as a text, too.
+/// An amount (`resource.Quantity`) as kOps writes it: `100m`, `1.5`, `80Mi`. A number without quotes is also accepted, and becomes a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(pub String);
 

@@ -8,7 +8,7 @@ use super::error::SpecError;
 use super::keyset::Base64;
 use super::yaml::parse_yaml;
 
-/// A secret. Its content is in no debug output, and it cannot be serialized.
+/// A secret. Debug output does not show its content, and it cannot be serialized.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
@@ -19,20 +19,19 @@ struct File {
 }
 
 impl Secret {
-    /// Reads a file of `secrets/`, which is JSON of the form `{"Data": base64}` (upstream:
-    /// `upup/pkg/fi/secrets.go`). Errors name `url`, and never show content.
+    /// Reads a file in `secrets/`, which is JSON of the form `{"Data": base64}` (upstream: `upup/pkg/fi/secrets.go`). Errors contain `url`,
+    /// but never the content.
     pub fn parse(text: &[u8], url: &str) -> Result<Secret, SpecError> {
         let File { data: Base64(data) } = parse_yaml(text, url)?;
         Ok(Secret(data))
     }
 
-    /// Makes a secret from bytes that do not come from a file of the store: kops-controller sends some
-    /// secrets.
+    /// Makes a secret from bytes that are not from the store, such as a secret that kops-controller sends.
     pub fn new(bytes: Vec<u8>) -> Secret {
         Secret(bytes)
     }
 
-    /// The bytes of the secret. Only code that writes them to their destination may call this function.
+    /// The bytes of the secret. Call this function only to write the bytes to their destination.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

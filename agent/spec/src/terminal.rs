@@ -1,11 +1,11 @@
 //! Makes untrusted text safe for terminals and logs. Servers, stores and files may contain any text.
 
-/// Whether a character controls a terminal, starts a line or changes the direction of writing.
+/// Whether a character controls a terminal, breaks a line or changes the writing direction.
 pub fn steers(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Puts untrusted text into one line of at most `longest` characters. Each character for which [`steers`] is true becomes a space.
+/// Converts untrusted text to one line of at most `longest` characters. A space replaces each character for which [`steers`] is true.
 pub fn one_line(text: &str, longest: usize) -> String {
     text.chars().map(|c| if steers(c) { ' ' } else { c }).take(longest).collect()
 }
@@ -18,17 +18,17 @@ pub fn shortened(text: &str, longest: usize) -> String {
     }
 }
 
-/// The longest cell of a table, in characters. Every name in Kubernetes fits into a cell. Untrusted text may have any length, and Rust's
-/// formatting panics if a width is 65,536 or more.
+/// The maximum length of a cell of a table, in characters. Every name in Kubernetes fits into a cell. The limit is needed because untrusted
+/// text may have any length, and Rust's formatting panics if a width is 65,536 or more.
 const LONGEST_CELL: usize = 253;
 
-/// Untrusted text as a cell of a table.
+/// Converts untrusted text to the text of a table's cell.
 pub fn cell(text: &str) -> String {
     shortened(text, LONGEST_CELL)
 }
 
-/// Makes a JSON document safe for a terminal. Each character for which [`steers`] is true becomes a JSON escape of that character. Line
-/// breaks stay, because they are between JSON values and not inside strings.
+/// Makes a JSON document safe for a terminal. A JSON escape sequence replaces each character for which [`steers`] is true. Line breaks
+/// stay, because they stand only between JSON values.
 pub fn plain_json(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {

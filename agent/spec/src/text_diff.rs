@@ -6,7 +6,7 @@ use similar::{ChangeTag, DiffableStr as _, TextDiff};
 use crate::redaction::manifest::without_placeholders;
 use crate::redaction::{MARK, Redactor};
 
-/// Returns the unified diff of two texts. The diff names the texts by `names`.
+/// Returns the unified diff of two texts. `names` are the texts' names in the diff.
 pub fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
     let [before, after] = texts;
     let (old, new) = (shown_lines(before), shown_lines(after));
@@ -23,8 +23,7 @@ pub fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
             let text = match change.tag() {
                 ChangeTag::Delete => was,
                 ChangeTag::Insert => line(&new, change.new_index()),
-                // If a line is part of a private key in one of the texts, the diff hides the line in both
-                // texts.
+                // A line may be part of a private key in only one of the texts. The diff then hides the line in both texts.
                 ChangeTag::Equal => {
                     was.filter(|was| was.contains(MARK)).or_else(|| line(&new, change.new_index()))
                 }
@@ -39,12 +38,11 @@ pub fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
     shown
 }
 
-/// The displayable lines of a text with placeholders. The result has as many lines as the text.
+/// The lines of a text with placeholders, in a form that may be shown. The number of lines does not change.
 pub fn shown_lines(text: &str) -> Vec<String> {
     let shown = Redactor::default().text(&without_placeholders(text));
     let shown: Vec<String> = shown.tokenize_lines().into_iter().map(str::to_owned).collect();
     let lines = text.tokenize_lines();
-    // If hiding changes the number of lines, the shown lines cannot be matched to the text. Then every line
-    // is hidden.
+    // If hiding changed the number of lines, a shown line could not be matched to its original line. In this case, every line is hidden.
     if shown.len() == lines.len() { shown } else { lines.iter().map(|_| format!("{MARK}\n")).collect() }
 }

@@ -3,13 +3,13 @@
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Formats an instant in RFC 3339 with whole seconds, as Kubernetes does. Returns an empty text for years after 9999, which RFC 3339 cannot
+/// Formats a time in RFC 3339 with whole seconds, as Kubernetes does. Returns an empty text for years after 9999, which RFC 3339 cannot
 /// express.
 pub fn timestamp(at: OffsetDateTime) -> String {
     at.replace_nanosecond(0).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
 }
 
-/// Parses an instant in RFC 3339. `None` if the text is not such an instant.
+/// Parses a time in RFC 3339. `None` if the text has a different form.
 pub fn parse_timestamp(text: &str) -> Option<OffsetDateTime> {
     OffsetDateTime::parse(text, &Rfc3339).ok()
 }

@@ -1,11 +1,11 @@
 //! URLs as plans, logs and errors show them.
 
-/// A URL without its secret parts: the user and password, the query and the fragment. Each of these parts may give access.
+/// A URL without the parts that may contain credentials: the user and password, the query and the fragment.
 pub fn shown_url(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or(url);
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    // A "port" with letters is not a port: it is part of a password that contains an unescaped slash.
+    // If the text after the last colon has letters, it is no port. It is a part of a password with an unescaped slash.
     let port = authority.rsplit_once(':').filter(|(host, _)| !host.starts_with('[')).map(|(_, port)| port);
     let is_login = port.is_some_and(|port| !port.bytes().all(|c| c.is_ascii_digit()));
     match rest.rsplit_once('@') {
@@ -14,8 +14,8 @@ pub fn shown_url(url: &str) -> String {
     }
 }
 
-/// Splits an entry of nodeupconfig.yaml's `Assets`, `sha256@url[,mirror…]`, into the hash and the URLs. The hash is `None` if the entry has
-/// no hash. An `@` may also be part of a login in a URL.
+/// Splits an entry of `Assets` in nodeupconfig.yaml, `sha256@url[,mirror…]`, into the hash and the URLs. The hash is `None` if the entry
+/// has no hash. A URL may contain an `@`, too, in front of its host.
 pub fn hash_and_urls(entry: &str) -> (Option<&str>, &str) {
     match entry.split_once('@') {
         Some((hash, urls)) if !hash.contains("://") => (Some(hash), urls),

@@ -15,9 +15,9 @@ use thiserror::Error;
 use crate::InstanceGroupSpec;
 use crate::digest::sha256_hex;
 
-/// The file that the boot script writes, relative to the script's working directory.
+/// The file with the boot config, relative to the boot script's working directory. The boot script writes it.
 const KUBE_ENV: &str = "conf/kube_env.yaml";
-/// The maximum size of unpacked user-data, in bytes. No cloud accepts user-data near this size, so larger user-data is not from kOps.
+/// The maximum size of unpacked user-data, in bytes. Clouds accept only much smaller user-data, so larger user-data is not from kOps.
 const LARGEST: u64 = 4 << 20;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 
@@ -31,7 +31,7 @@ pub(crate) enum NoKubeEnv {
     )]
     NotThere,
     #[error(
-        "it breaks off before {KUBE_ENV} is complete; check the cloud's limit on the size of user-data, and set compressUserData on the instance group"
+        "it ends before {KUBE_ENV} is complete; check the cloud's limit on the size of user-data, and set compressUserData on the instance group"
     )]
     BreaksOff,
     #[error("its {KUBE_ENV} is not base64 of a gzip file: {0}")]
@@ -42,13 +42,13 @@ pub(crate) enum NoKubeEnv {
 
 /// The name of the part with kOps' boot script in a MIME message (upstream: `AWSMultipartMIME`).
 const BOOT_SCRIPT: &str = "nodeup.sh";
-/// The number of hexadecimal digits of a digest of additional parts.
+/// The number of hexadecimal digits of a digest of additional user-data parts.
 const DIGITS: usize = 8;
 
-/// The beginnings of the lines with the URLs of nodeup, in kOps' boot script and in `packaging/cloud-init/user-data`.
+/// The beginnings of the lines that contain URLs of nodeup, in kOps' boot script and in `packaging/cloud-init/user-data`.
 const URL_LINES: [&str; 4] = ["NODEUP_URL_AMD64=", "NODEUP_URL_ARM64=", "agent_amd64=", "agent_arm64="];
 
-/// The URLs from which this user-data downloads nodeup. Empty if there are no such URLs.
+/// The URLs from which this user-data downloads nodeup. Empty if the user-data has none.
 pub fn nodeup_urls(user_data: &[u8]) -> Vec<String> {
     let Ok(user_data) = unpacked(user_data) else { return Vec::new() };
     let text = String::from_utf8_lossy(&user_data);
@@ -60,15 +60,14 @@ pub fn nodeup_urls(user_data: &[u8]) -> Vec<String> {
     urls.filter(|url| !url.is_empty()).map(str::to_owned).collect()
 }
 
-/// Returns a digest that identifies the parts that kOps adds to the user-data of a group with this spec. Empty if the group has no such
-/// parts.
+/// A digest of the parts that kOps adds to the user-data of a group with this spec. Empty if the group adds no parts.
 pub fn additional_parts_of_group(spec: &InstanceGroupSpec) -> String {
     let parts = spec.additional_user_data.iter().map(|part| (&*part.name, &*part.r#type, &*part.content));
     digest_of_parts(parts)
 }
 
-/// Returns a digest like [`additional_parts_of_group`], for the parts that a machine's user-data has besides kOps' boot script. `None` if
-/// the user-data is not from kOps.
+/// A digest like [`additional_parts_of_group`], of all parts of a machine's user-data except kOps' boot script. `None` if the user-data is
+/// not from kOps.
 pub fn additional_parts_of_machine(user_data: &[u8]) -> Option<String> {
     find_kube_env(user_data).ok()?;
     let user_data = unpacked(user_data).ok()?;
@@ -84,17 +83,16 @@ pub fn additional_parts_of_machine(user_data: &[u8]) -> Option<String> {
     Some(digest_of_parts(found.iter().map(|(name, kind, body)| (*name, *kind, &**body))))
 }
 
-/// Returns a short digest of the names, types and contents of parts. Many users can read the digest, and a content may be secret. So the
-/// digest has only enough digits to show a change.
+/// A digest of the names, types and contents of parts. It is short because many users can read it and a content may be secret: a short
+/// digest shows a change, but does not reveal the content.
 fn digest_of_parts<'a>(parts: impl Iterator<Item = (&'a str, &'a str, &'a str)>) -> String {
-    // A MIME message adds a line break to each content.
+    // The contents are trimmed, because a MIME message adds a line break to each content.
     let parts: Vec<String> =
         parts.map(|(name, kind, content)| format!("{name}\0{kind}\0{}\0", content.trim_end())).collect();
     let digest = sha256_hex(parts.concat().as_bytes());
     if parts.is_empty() { String::new() } else { digest[..DIGITS].to_owned() }
 }
 
-/// Finds `kube_env.yaml` in user-data, and returns its bytes.
 pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
     let unpacked = unpacked(user_data)?;
     let user_data = unpacked.as_ref();
@@ -102,7 +100,7 @@ pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
     if text.trim().is_empty() {
         return Err(NoKubeEnv::Empty);
     }
-    // JSON is also YAML, and nodeup accepts it (upstream: `YamlUnmarshal` in `upup/pkg/fi/utils/yaml.go`).
+    // JSON is also YAML, and nodeup accepts JSON (upstream: `YamlUnmarshal` in `upup/pkg/fi/utils/yaml.go`).
     if text.trim_start().starts_with('{') {
         return Ok(user_data.to_vec());
     }
@@ -113,7 +111,7 @@ pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
     if is_kube_env && !text.starts_with("#!") { Ok(user_data.to_vec()) } else { in_script(&text) }
 }
 
-/// Unpacks user-data that is gzipped. Returns all other user-data unchanged.
+/// Unpacks gzipped user-data. Returns all other user-data unchanged.
 fn unpacked(user_data: &[u8]) -> Result<Cow<'_, [u8]>, NoKubeEnv> {
     match user_data.starts_with(GZIP_MAGIC) {
         true => gunzip(user_data).map(Cow::Owned),
@@ -125,7 +123,7 @@ fn is_mime(text: &str) -> bool {
     header(text, "content-type").is_some_and(|value| value.to_ascii_lowercase().starts_with("multipart/"))
 }
 
-/// The value of this header in the block of headers at the beginning of `text`.
+/// The value of the header `name` in the block of headers at the beginning of `text`.
 fn header<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .take_while(|line| !line.trim_end().is_empty())

@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::error::SpecError;
 use super::go_value::{self, Misfit, kind};
 
-/// The reason to reject a text: it is not YAML of the expected type, or it costs too much to read.
+/// The reason to reject a text: it is not YAML of the expected type, or reading it costs too much memory or time.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct YamlError(#[from] Problem);
@@ -27,7 +27,7 @@ enum Problem {
     Yaml(#[from] serde_yaml::Error),
 }
 
-/// Reads a text of YAML (or JSON) that has one document. Fails if the text costs too much to read.
+/// Reads a YAML (or JSON) text with one document. Fails if the text costs too much to read.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     from_slice(text.as_bytes())
 }
@@ -37,8 +37,8 @@ fn from_slice<T: DeserializeOwned>(text: &[u8]) -> Result<T, YamlError> {
     Ok(serde_yaml::from_slice(text).map_err(Problem::Yaml)?)
 }
 
-/// Reads each document of a text of YAML. If a document is not of type `T`, its item is an error. If the text costs too much to read, the
-/// only item is an error.
+/// Reads each document of a YAML text. If a document is not of type `T`, its item is an error. If the text costs too much to read, the only
+/// item is an error.
 pub fn documents<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = Result<T, YamlError>> {
     let checked = bounds::check(text.as_bytes()).map_err(|problem| Problem::TooCostly(problem).into());
     let is_checked = checked.is_ok();
@@ -48,9 +48,9 @@ pub fn documents<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = Result
     checked.err().map(Err).into_iter().chain(read.filter(move |_| is_checked))
 }
 
-/// Reads YAML (or JSON) into `T`. Fields that `T` does not know are ignored: a newer kOps may have written them.
+/// Reads YAML (or JSON) into `T`. Ignores fields that `T` does not know, because a newer kOps may have written them.
 ///
-/// `source_file` is the URL or path that errors name.
+/// Errors contain `source_file`, a URL or path.
 pub fn parse_yaml<T: DeserializeOwned>(text: &[u8], source_file: &str) -> Result<T, SpecError> {
     let document = parse_document(text, source_file)?;
     from_document(&document, source_file)
@@ -62,12 +62,12 @@ pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError
     mapping(document, source_file)
 }
 
-/// A YAML document with the values that Go's YAML reader gives it.
+/// A YAML document, with the values that Go's YAML reader would read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoDocument {
     pub value: Value,
     pub duplicates: Duplicates,
-    /// The number of the document's keys and values, after the expansion of its aliases.
+    /// The number of keys and values in the document, after the expansion of its aliases.
     pub values: usize,
 }
 
@@ -75,22 +75,22 @@ pub struct GoDocument {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
     pub error: SpecError,
-    /// Whether the document costs too much to read. kOps may still read such a document.
+    /// Whether the document costs too much to read. kOps may still be able to read it.
     pub is_too_costly: bool,
     /// The number of keys and values that were read before the error, after the expansion of aliases.
     pub values: usize,
 }
 
-/// The keys of a document that occur more than once in their mapping. Such a key has its last value.
+/// The keys that occur more than once in a mapping of a document. The last value of each key is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Duplicates {
-    /// The paths of the first ten keys. A path longer than 300 characters is cut.
+    /// The paths of the first ten duplicate keys. A path longer than 300 characters is cut.
     pub paths: Vec<String>,
-    /// The number of all other keys.
+    /// The number of duplicate keys that are not in `paths`.
     pub others: usize,
 }
 
-/// Reads YAML whose top level must be a mapping, as Go's reader of YAML 1.1 does. kOps reads manifests by that reader.
+/// Reads YAML whose top level must be a mapping. Follows Go's YAML 1.1 reader, with which kOps reads manifests.
 pub fn parse_go_document(text: &str, source_file: &str) -> Result<GoDocument, Unread> {
     let unread = |problem: Problem, values| Unread {
         is_too_costly: matches!(problem, Problem::TooCostly(_)),
@@ -136,7 +136,7 @@ pub(crate) fn from_document<T: DeserializeOwned>(
     Ok(read)
 }
 
-/// Like [`from_document`], for a document that a user wrote. Like kOps, it rejects a number or a boolean where a string is expected.
+/// Like [`from_document`], for a document that a user wrote. Like kOps, rejects a number or a boolean in place of a string.
 pub(crate) fn from_manifest<T: DeserializeOwned>(
     document: &Value,
     source_file: &str,
@@ -148,8 +148,8 @@ fn of_misfit(Misfit { field, problem }: Misfit, source_file: &str) -> SpecError 
     SpecError::of_field(source_file, &field, problem)
 }
 
-/// The paths of the fields in a document that `T` does not know. Empty if the document does not fit `T`, because the function that reads
-/// the document reports that error.
+/// The paths of the fields in a document that `T` does not know. Empty if the document does not fit `T`: in this case, reading the document
+/// reports the error.
 pub(crate) fn ignored_fields<T: DeserializeOwned>(document: &Value) -> Vec<String> {
     go_value::read::<T>(document).map(|(_, unknown)| unknown).unwrap_or_default()
 }

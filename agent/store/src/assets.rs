@@ -8,7 +8,8 @@ use super::backend::Place;
 use super::{Store, StoreError, schemes};
 
 impl Store {
-    /// The HTTP request for a file in a bucket, or its path in a mirror folder. `None` for a URL that needs no store.
+    /// The location of a file: an HTTP request to a bucket, or a path in a mirror folder. `None` for a URL that can be downloaded without a
+    /// store.
     pub async fn locate_download(&self, url: &str) -> Result<Option<Location>, StoreError> {
         if !self.locates(url) {
             return Ok(None);
@@ -22,8 +23,8 @@ impl Store {
     }
 }
 
-/// Decodes the key of a place. kOps escapes the URLs of downloads (upstream: `RemapFile` in pkg/assets/builder.go), but a key in a bucket
-/// has no escapes.
+/// Decodes the key of a place. kOps escapes the key in the URL of a download (upstream: `RemapFile` in pkg/assets/builder.go), but the
+/// bucket has the key without escapes.
 fn decoded(place: Place) -> Place {
     Place { key: percent_decode_str(&place.key).decode_utf8_lossy().into_owned(), ..place }
 }
@@ -48,7 +49,7 @@ impl Buckets for Store {
     }
 }
 
-/// Converts a store's error into the error of a download. The message has no URL, because the caller adds the URL.
+/// Converts a store's error into the error of a download. The message omits the URL, because the caller adds it.
 fn not_located(url: &str, error: &StoreError) -> NotLocated {
     const REPOSITORY: &str =
         "check spec.assets.fileRepository, and whether `kops get assets --copy` has filled it";

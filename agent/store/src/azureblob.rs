@@ -33,23 +33,23 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 use listing::Page;
 
-/// The variable with the account of all URLs. Older kOps sets this variable.
+/// The variable with the storage account for all URLs. Older kOps releases set it.
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT";
 /// The variable with the URL of the account's blob service, as `az storage` reads it.
 const ENDPOINT_VARIABLE: &str = "AZURE_STORAGE_SERVICE_ENDPOINT";
-/// The groups of variables. Each variable is its own group, because it has an effect without the other variable.
+/// The groups of variables. Each variable is a separate group, because it has an effect without the others.
 pub(super) const VARIABLES: &[&[&str]] = &[&[ACCOUNT_VARIABLE], &[ENDPOINT_VARIABLE]];
-/// The domain of Azure's servers: an account's server is `ACCOUNT.blob.core.windows.net`.
+/// The domain of Azure's servers. The server of an account is `ACCOUNT.blob.core.windows.net`.
 const DOMAIN: &str = "blob.core.windows.net";
-/// The version of the API. Older versions accept no tokens.
+/// The version of the API. Older versions do not accept tokens.
 const VERSION: HeaderValue = HeaderValue::from_static("2021-12-02");
-/// The header with Azure's name of an error. Responses without a body also have this header.
+/// The header with Azure's name for an error. Responses without a body also have this header.
 const ERROR_CODE: &str = "x-ms-error-code";
 /// Timeout of a request for a blob's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of blobs per page.
 const PAGE: &str = "1000";
-/// The maximum size of a page that is read, in bytes. One blob takes about 1 KiB.
+/// The maximum size of a page of a list, in bytes. One blob takes about 1 KiB.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
@@ -57,7 +57,7 @@ const MOST_PAGES: usize = 1000;
 #[derive(Debug)]
 pub(super) struct AzureBlob {
     client: Client,
-    /// The URL of the blob service from the environment. If it is `None`, each account has its own server.
+    /// The URL of the blob service from the environment. `None` if each account has its own server.
     endpoint: Option<String>,
     /// The storage account for URLs that name no account.
     account: Option<String>,
@@ -69,7 +69,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
     Box::pin(ready(AzureBlob::new(setup.retries).map(|blob| Box::new(blob) as Box<dyn Backend>)))
 }
 
-/// Splits a URL. The bucket is `ACCOUNT/CONTAINER`, or the container in an older URL.
+/// Splits a URL. The bucket is `ACCOUNT/CONTAINER`. In older URLs, the bucket is only the container.
 pub(crate) fn split(rest: &str) -> Result<Split<'_>, Misspelt> {
     split_beside(rest, set(ACCOUNT_VARIABLE).as_deref())
 }
@@ -94,7 +94,7 @@ fn split_beside<'a>(rest: &'a str, account: Option<&str>) -> Result<Split<'a>, M
     Ok(Split { bucket, key: key.trim_start_matches('/') })
 }
 
-/// Whether Azure allows an account of this name. The name becomes part of a server's name.
+/// Whether Azure allows an account with this name. The check matters because the name becomes part of a host name.
 fn is_account(name: &str) -> bool {
     (3..=24).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
@@ -124,8 +124,8 @@ impl Backend for AzureBlob {
         })
     }
 
-    /// Returns the ETags of blobs as versions. Azure can only list all names with a prefix. So this method lists the common prefix of
-    /// `first` and `last`, and reads the list up to `last`.
+    /// Returns the ETags of blobs as versions. Azure's lists can only be limited by a prefix. So this method lists the common prefix of
+    /// `first` and `last`, and stops after `last`.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -156,7 +156,7 @@ impl Backend for AzureBlob {
             let address = self.address(file)?;
             let asked = self.send(Method::HEAD, &address, SIZE_TIMEOUT).await;
             let answer = asked.map_err(|failure| failure.after_one_try(file))?;
-            // reqwest reports no length for an answer without a body, so the size comes from the header. If the size is unknown, the
+            // For an answer without a body, reqwest reports no length, so the size is read from the header. If the size is unknown, the
             // download still works.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let token = self.token().await.map_err(|failure| failure.after_one_try(file))?;
@@ -223,7 +223,7 @@ impl AzureBlob {
         Ok(format!("{}/{}", self.container(blob)?, escaped(&blob.key)))
     }
 
-    /// Sends a GET request to an address, with retries of transient failures.
+    /// Sends a GET request, and retries it after transient failures.
     async fn get(&self, what: &Place, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
         let attempt =
             || async { body(self.send(Method::GET, address, self.retries.attempt).await?, largest).await };
@@ -231,7 +231,7 @@ impl AzureBlob {
         asked.map_err(|gave_up| store_error(what, gave_up))
     }
 
-    /// Sends a request. If the server refuses the token, sends the request once more with a new token, because the old token may have been
+    /// Sends a request. If the server rejects the token, sends the request once more with a new token, because the old token may be
     /// revoked.
     async fn send(&self, method: Method, address: &str, limit: Duration) -> Result<Response, Failure> {
         let answer = self.send_once(method.clone(), address, limit).await?;
@@ -255,7 +255,6 @@ impl AzureBlob {
     }
 }
 
-/// The value of an environment variable. `None` if the variable is unset or empty.
 fn set(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|value| !value.is_empty())
 }
@@ -264,20 +263,20 @@ fn version_header() -> reqwest::header::HeaderName {
     reqwest::header::HeaderName::from_static("x-ms-version")
 }
 
-/// Azure's name of the error, such as `BlobNotFound`. Empty if the response has no such name, for example because another server sent it.
+/// Azure's name for the error, such as `BlobNotFound`. Empty if the response has no such name, for example because a proxy sent it.
 fn error_code(answer: &Response) -> String {
     let code = answer.headers().get(ERROR_CODE).and_then(|code| code.to_str().ok()).unwrap_or_default();
     code.chars().filter(char::is_ascii_alphanumeric).take(64).collect()
 }
 
-/// Returns a successful response, and converts any other response into a failure. A 404 means absent only if it has Azure's error name,
-/// because a server in between may send a 404 too.
+/// Returns a successful response, and converts any other response into a failure. A 404 means that the blob is missing only if the response
+/// has Azure's error name, because a proxy may also send a 404.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     let (status, code) = (answer.status(), error_code(&answer));
     if status == StatusCode::OK {
         return Ok(answer);
     }
-    // A response to HEAD has no body, so Azure's error message is missing. No header has this message.
+    // A response to HEAD has no body, so Azure's error message is missing. The headers do not contain it either.
     let said = Said { code, ..Said::from_answer(answer).await };
     Err(match (status.as_u16(), said.code.as_str()) {
         (404, "BlobNotFound") => Failure::Absent,
@@ -300,7 +299,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
     })
 }
 
-/// Advice for a 403 that has another reason than a missing role (`AuthorizationPermissionMismatch`).
+/// Advice for a 403 whose reason is not a missing role (`AuthorizationPermissionMismatch`).
 fn advice(code: &str) -> Option<&'static str> {
     match code {
         "" => Some("this is no answer of Azure's storage: check the proxy and DNS"),

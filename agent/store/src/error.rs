@@ -9,7 +9,6 @@ use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::tls::NoCaBundle;
 use kops_agent_spec::failure::{Failing, Kind};
 
-/// Why a file of a state store cannot be read.
 #[derive(Debug, Error)]
 pub enum StoreError {
     #[error(
@@ -17,20 +16,20 @@ pub enum StoreError {
     )]
     NotFound {
         url: String,
-        /// Text about a second place that was searched. Empty, or begins with a space.
+        /// A second place where the file was searched. The text is empty, or begins with a space.
         place: String,
     },
     #[error("{url}: access denied (403): {}{advice}", as_cause(said))]
     Forbidden {
         url: String,
-        /// The store's own message. May be empty.
+        /// The store's own message. It may be empty.
         said: String,
         advice: String,
     },
     #[error("{url}: the store refuses this machine's credentials: {problem}")]
     Credentials {
         url: String,
-        /// The cause and the remedy. Never contains the credentials.
+        /// The cause and the remedy. The text never contains the credentials.
         problem: String,
     },
     #[error("{url}: there is no bucket {bucket:?} (404); check the ConfigBase or --config-base")]
@@ -44,7 +43,7 @@ pub enum StoreError {
         url: String,
         cause: String,
         attempts: u32,
-        /// The time of all attempts together.
+        /// The total time of all attempts.
         waited: Duration,
     },
     /// The store answers with an error that no other variant describes.
@@ -52,9 +51,9 @@ pub enum StoreError {
     Refused {
         url: String,
         status: u16,
-        /// S3's error code. May be empty.
+        /// S3's error code. It may be empty.
         code: String,
-        /// S3's message. May be empty.
+        /// S3's message. It may be empty.
         message: String,
     },
     #[error(
@@ -66,7 +65,7 @@ pub enum StoreError {
         /// The text at the beginning of the page.
         said: String,
     },
-    /// The file is too large to be a file of kOps.
+    /// The file is too large to be from kOps.
     #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::backend::LARGEST_FILE / 1024 / 1024)]
     TooLarge { url: String },
     #[error("{url:?} is no URL of a state store: {problem}")]
@@ -96,7 +95,7 @@ pub enum StoreError {
         /// The cause and the remedy.
         reason: &'static str,
     },
-    /// The agent needs the list of a folder, and this kind of store has no lists.
+    /// The agent needs the list of a folder, but this kind of store has no lists.
     #[error(
         "{url}: the list of this folder is needed, but {scheme}:// stores have no lists; use a store \
          that has lists, or a copy with --store-mirror URL=DIR"
@@ -114,13 +113,13 @@ pub enum StoreError {
     #[error("cannot read {url}{place}: {source}")]
     Io {
         url: String,
-        /// Text about the place that was searched. Empty, or begins with a space.
+        /// The place where the file was searched. The text is empty, or begins with a space.
         place: String,
         source: io::Error,
     },
 }
 
-/// The store's message as the beginning of a sentence. Empty if the store sent no message.
+/// The store's message, in a form for the beginning of a sentence. Empty if the store sent no message.
 fn as_cause(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!("the store says \"{said}\"; ") }
 }

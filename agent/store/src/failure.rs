@@ -15,11 +15,11 @@ use super::error::StoreError;
 #[derive(Debug)]
 pub(crate) enum Failure {
     Passing(String),
-    /// This machine has no credentials, or the store rejects the credentials.
+    /// This machine has no credentials, or the store rejects them.
     Credentials(String),
-    /// The store is readable only after a change of the environment or of the cloud.
+    /// The environment or the cloud must change before the store can be read.
     Settings(String),
-    /// The store redirects, and the agent does not follow the redirect.
+    /// The store sends a redirect that the agent does not follow.
     Redirected(String),
     /// The store itself reports that the file does not exist.
     Absent,
@@ -28,27 +28,27 @@ pub(crate) enum Failure {
     /// This machine may not read the file.
     Forbidden {
         said: Said,
-        /// Advice that replaces the advice to grant a permission.
+        /// Advice in place of the advice to grant a permission.
         advice: Option<String>,
     },
     /// The store answers with an error that no other variant describes.
     Refused {
         status: StatusCode,
-        /// The store's error code. May be empty.
+        /// The store's error code. It may be empty.
         code: String,
-        /// The store's message, followed by a possible cause. May be empty.
+        /// The store's message and a possible cause. It may be empty.
         message: String,
     },
     TooLarge,
 }
 
 impl Failure {
-    /// The failure of a request whose response is missing or incomplete, because the store did not answer or the connection ended.
+    /// The failure of a request whose response is missing or incomplete.
     pub(crate) fn of_transport(error: reqwest::Error) -> Failure {
         Failure::Passing(in_one_line(&error.without_url()))
     }
 
-    /// The failure for a status that has no special meaning in this store. `hint` names a possible cause and may be empty.
+    /// The failure for a status that has no special meaning in this store. `hint` is a possible cause. It may be empty.
     pub(crate) fn of_status(status: StatusCode, said: &Said, hint: &str) -> Failure {
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
             return Failure::Passing(
@@ -60,7 +60,7 @@ impl Failure {
         Failure::Refused { status, code: said.code.clone(), message }
     }
 
-    /// The time for which a failed request is retried. Zero if a retry does not help.
+    /// How long a failed request is retried. Zero if a retry does not help.
     pub(crate) fn retried_for(&self) -> Duration {
         match self {
             Failure::Passing(_) => Duration::MAX,
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// The error of a request that was tried only once.
+    /// The error of a request that was sent only once.
     pub(crate) fn after_one_try(self, place: &Place) -> StoreError {
         store_error(place, GaveUp { error: self, attempts: 1, waited: Duration::ZERO })
     }
@@ -90,13 +90,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Reads the body of a response. A body of more than `largest` bytes is a failure.
+/// Reads the body of a response. Fails if the body has more than `largest` bytes.
 pub(crate) async fn body(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
     let largest = usize::try_from(largest).unwrap_or(usize::MAX);
     http::body(answer, largest).await.map_err(Failure::of_transport)?.ok_or(Failure::TooLarge)
 }
 
-/// The error message for the operator, after the last attempt.
+/// The error for the operator, after the last attempt.
 pub(crate) fn store_error(place: &Place, gave_up: GaveUp<Failure>) -> StoreError {
     let GaveUp { error, attempts, waited } = gave_up;
     let url = place.url.clone();

@@ -13,7 +13,7 @@ use reqwest::Url;
 use super::backend::{Backend, BackendFuture, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 
-/// A backend for all folders of this machine. The key of a place is its path.
+/// A backend for all folders of this machine. The key of a place is a path.
 #[derive(Debug)]
 pub(crate) struct Folder;
 
@@ -64,11 +64,11 @@ impl Backend for Folder {
     }
 }
 
-/// Reads the file at `path`. Errors show `url`.
+/// Reads the file at `path`. Errors contain `url`.
 fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::new();
-    // The limit applies to the bytes that are read, not to the size in the metadata: the path may be a pipe, or the
-    // file may grow.
+    // The limit applies to the bytes that are read. The size in the metadata may be wrong, because the path may be a pipe, or the file may
+    // grow.
     let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes));
     match read {
         Ok(_) if bytes.len() as u64 > LARGEST_FILE => Err(StoreError::TooLarge { url: url.to_owned() }),
@@ -77,7 +77,7 @@ fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
     }
 }
 
-/// The names in the folder at `path`. Errors show `url`.
+/// The names in the folder at `path`. Errors contain `url`.
 fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
     let entries = fs::read_dir(path).and_then(|entries| {
         entries
@@ -94,14 +94,14 @@ fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
     }
 }
 
-/// The files in the folder at `path` whose relative paths lie between `first` and `last`. Errors show `url`.
+/// The files in the folder at `path` whose relative paths lie between `first` and `last`. Errors contain `url`.
 fn versions(path: &Path, url: &str, first: &str, last: &str) -> Result<BTreeMap<String, String>, StoreError> {
     let mut versions = BTreeMap::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
         for name in list(&path.join(&folder), url)? {
             let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-            // A dangling link, or a file that was deleted after the list was read, has no metadata and is skipped.
+            // The entry may be a dangling link, or may have been deleted since the folder was listed. It has no metadata and is skipped.
             let Ok(metadata) = fs::metadata(path.join(&name)) else { continue };
             let may_hold = first.starts_with(&format!("{name}/")) || name.as_str() >= first;
             if metadata.is_dir() && may_hold && name.as_str() <= last {

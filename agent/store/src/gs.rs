@@ -30,12 +30,12 @@ use kops_agent_net::tls;
 const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
 /// Timeout of a request for an object's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The maximum size of a list page that is read, in bytes. One page has a thousand names.
+/// The maximum size of a page of a list, in bytes. One page has a thousand names.
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
-/// A header of every response of Google's storage. It identifies these responses, because with `alt=media` the text of an error has no
-/// code.
+/// A header in every response of Google's storage. It shows that a response is from Google, because an error in text form (`alt=media`) has
+/// no code.
 const UPLOAD_ID: &str = "x-guploader-uploadid";
 /// The maximum size of a response with an object's size, in bytes.
 const LARGEST_METADATA: u64 = 64 * 1024;
@@ -43,7 +43,7 @@ const LARGEST_METADATA: u64 = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct Gs {
     client: Client,
-    /// The base URL, including the version of the API.
+    /// The base URL with the version of the API.
     endpoint: String,
     retries: Retries,
     tokens: Tokens,
@@ -105,7 +105,7 @@ impl Backend for Gs {
     ) -> BackendFuture<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
-            // `endOffset` is exclusive. `!` after `last` makes the end greater than `last`, so the list includes `last`.
+            // `endOffset` is exclusive. `last` followed by `!` is greater than `last`, so the list includes `last`.
             let (start, end) = (format!("{below}{first}"), format!("{below}{last}!"));
             let parameters = [
                 ("startOffset", start.as_str()),
@@ -174,7 +174,7 @@ impl Gs {
                 .finish();
             let address = format!("{}/b/{}/o?{query}", self.endpoint, escaped(&folder.bucket));
             let bytes = match self.get(folder, &address, LONGEST_LIST).await {
-                // A prefix without objects gives an empty list. So a 404 means that the bucket is missing.
+                // If no object has the prefix, the list is empty. So a 404 means that the bucket is missing.
                 Err(StoreError::NotFound { .. }) => return Err(folder.wrong_bucket()),
                 answer => answer?,
             };
@@ -192,14 +192,14 @@ impl Gs {
         format!("{}/b/{}/o/{}", self.endpoint, escaped(&object.bucket), escaped(&object.key))
     }
 
-    /// Sends a GET request to an address, with retries of transient failures.
+    /// Sends a GET request, and retries it after transient failures.
     async fn get(&self, what: &Place, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
         let attempt = || async { body(self.send(address, self.retries.attempt).await?, largest).await };
         let asked = self.retries.run(&what.url, attempt, Failure::retried_for).await;
         asked.map_err(|gave_up| store_error(what, gave_up))
     }
 
-    /// Sends a request. If the server refuses the token, sends the request once more with a new token, because the old token may have been
+    /// Sends a request. If the server rejects the token, sends the request once more with a new token, because the old token may be
     /// revoked.
     async fn send(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
         let answer = self.send_once(address, limit).await?;
@@ -242,8 +242,8 @@ impl Gs {
     }
 }
 
-/// Converts a 403 into a failure, with advice for its reason. Source of the reasons: "Cloud Storage: HTTP status and error codes for JSON".
-/// A page without Google's header and without a code comes from another server.
+/// Converts a 403 into a failure, with advice for its reason (source: "Cloud Storage: HTTP status and error codes for JSON"). If the
+/// response has neither Google's header nor a code, a proxy sent it.
 fn forbidden(said: Said, is_googles: bool) -> Failure {
     let advice = match said.code.as_str() {
         "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded" => {

@@ -34,19 +34,18 @@ use kops_agent_net::{Said, http};
 use mirror::StoreMirror;
 use schemes::SCHEMES;
 
-/// The result of reading an optional file. Denied does not mean absent: a denied file may or may not exist.
+/// The result of reading an optional file.
 #[derive(Debug)]
 pub enum Found<T, D = StoreError> {
-    /// The file exists, with this content.
+    /// The file exists and has this content.
     There(T),
-    /// The file does not exist.
     Absent,
-    /// This machine may not read the file, for this reason. The file may or may not exist.
+    /// This machine may not read the file, for this reason. The file may exist or be missing.
     Denied(D),
 }
 
 impl<T, D> Found<T, D> {
-    /// Converts the content with `make`. `Absent` and `Denied` do not change.
+    /// Converts the content with `make`. `Absent` and `Denied` stay unchanged.
     pub fn try_map<U, E>(self, make: impl FnOnce(T) -> Result<U, E>) -> Result<Found<U, D>, E> {
         Ok(match self {
             Found::There(found) => Found::There(make(found)?),
@@ -56,9 +55,9 @@ impl<T, D> Found<T, D> {
     }
 }
 
-/// The state stores that a node may read, by URL.
+/// The state stores that a node may read.
 ///
-/// Each store is set up when one of its URLs is requested for the first time.
+/// Each store is set up at the first request for one of its URLs.
 #[derive(Debug)]
 pub struct Store {
     mirrors: Vec<StoreMirror>,
@@ -71,7 +70,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes all stores. `--store-mirror URL=DIR` reads everything below a URL from a folder instead.
+    /// Makes all stores. `--store-mirror URL=DIR` replaces everything below a URL by a folder.
     pub fn new(store_mirrors: &[String]) -> Result<Store, StoreError> {
         let mirrors = store_mirrors.iter().map(|argument| argument.parse()).collect::<Result<_, _>>()?;
         Ok(Store {
@@ -83,27 +82,25 @@ impl Store {
         })
     }
 
-    /// Replaces the S3 settings of the environment.
+    /// Uses these S3 settings in place of the settings in the environment.
     pub fn with_s3_settings(self, settings: S3Settings) -> Store {
         Store { s3_settings: Some(settings), ..self }
     }
 
-    /// Replaces the deadline and the pauses.
     pub fn with_retries(self, retries: Retries) -> Store {
         Store { retries, ..self }
     }
 
-    /// Also allows `http://` URLs. Upstream does so for add-ons that an operator names.
+    /// Also allows `http://` URLs. Upstream allows them for add-ons that an operator names.
     pub fn reading_in_clear(self) -> Store {
         Store { reads_in_clear: true, ..self }
     }
 
-    /// The deadline and the pauses of requests.
     pub fn retries(&self) -> Retries {
         self.retries
     }
 
-    /// Reads the file at a URL. A web page as the response is an error.
+    /// Reads the file at a URL. Fails if the response is a web page.
     pub async fn read(&self, url: &str) -> Result<Vec<u8>, StoreError> {
         let (backend, file) = self.find(url).await?;
         let bytes = backend.read(&file).await?;
@@ -113,8 +110,8 @@ impl Store {
         }
     }
 
-    /// Reads the file at a URL, which may be absent. If this machine may not read a file, some stores hide whether the file exists. If the
-    /// store still lists the folder, a file that is not in the list is absent.
+    /// Reads a file that may be missing. If this machine may not read the file, the result is `Absent` if the list of the folder lacks the
+    /// file. Otherwise the result is `Denied`, because some stores hide whether a file exists.
     pub async fn read_if_present(&self, url: &str) -> Result<Found<Vec<u8>>, StoreError> {
         let denied = match self.read(url).await {
             Ok(bytes) => return Ok(Found::There(bytes)),
@@ -134,15 +131,15 @@ impl Store {
         })
     }
 
-    /// The sorted names of the files and folders directly below a URL. An absent folder is empty, because a bucket has
-    /// no empty folders and all stores must behave alike. A folder that may not be read is an error.
+    /// The sorted names of the files and folders directly below a URL. A missing folder counts as empty, because buckets have no empty
+    /// folders and all stores must behave equally. Fails if the folder may not be read.
     pub async fn list(&self, url: &str) -> Result<Vec<String>, StoreError> {
         let (backend, folder) = self.find(url).await?;
         backend.list(&folder).await
     }
 
-    /// The files below a URL whose relative paths lie between `first` and `last`, both included. The value of a file is a version text,
-    /// which changes with the file's content. One request covers hundreds of files. A folder that may not be read is an error.
+    /// The files below a URL whose relative paths lie between `first` and `last`, both included. The value of each file is a version text,
+    /// which changes with the file's content. One request covers hundreds of files. Fails if the folder may not be read.
     pub async fn versions(
         &self,
         url: &str,
@@ -153,7 +150,7 @@ impl Store {
         backend.versions(&folder, first, last).await
     }
 
-    /// Returns the backend of a URL, which is set up on first use, and the place of the URL in this backend.
+    /// Returns the backend for a URL, and the URL's place in this backend. Sets up the backend if this is its first use.
     async fn find(&self, url: &str) -> Result<(&dyn Backend, Place), StoreError> {
         if let Some(mirror) = self.mirror_of(url) {
             return Ok((&Folder, mirror.place_of(url)?));
@@ -168,7 +165,7 @@ impl Store {
         Ok((&**backend, place))
     }
 
-    /// The mirror for this URL. If several mirrors contain the URL, the longest mirror URL wins.
+    /// The mirror for this URL. If several mirrors contain the URL, the mirror with the longest URL is used.
     fn mirror_of(&self, url: &str) -> Option<&StoreMirror> {
         self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len())
     }

@@ -7,9 +7,9 @@ use super::backend::Place;
 use super::error::StoreError;
 use super::folder;
 
-/// Everything below `url` is read from `folder`.
+/// A folder that replaces everything below `url`.
 ///
-/// A URL cannot leave the folder. Links in the folder are followed, because the operator made them.
+/// A URL cannot lead out of the folder. But links in the folder may, because the operator made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreMirror {
     /// The mirrored URL, without a trailing slash.
@@ -31,12 +31,11 @@ impl FromStr for StoreMirror {
 }
 
 impl StoreMirror {
-    /// Whether this URL is in the mirror.
     pub(super) fn covers(&self, url: &str) -> bool {
         self.below(url).is_some()
     }
 
-    /// The place of a URL in the folder. Fails if the URL would leave the folder.
+    /// The place of a URL in the folder. Fails if the URL would lead out of the folder.
     pub(super) fn place_of(&self, url: &str) -> Result<Place, StoreError> {
         let mut path = self.folder.clone();
         let below = self.below(url).unwrap_or_default().trim_start_matches('/');

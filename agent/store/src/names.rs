@@ -7,12 +7,12 @@ use super::backend::Place;
 /// All characters that need an escape in a URL (RFC 3986, section 2.3).
 pub(crate) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Escapes a name so that it is a single segment of a URL's path.
+/// Escapes a name so that it becomes one segment of a URL's path.
 pub(crate) fn escaped(name: &str) -> PercentEncode<'_> {
     utf8_percent_encode(name, RESERVED)
 }
 
-/// The prefix of the names of all objects below a folder.
+/// The common prefix of the names of all objects below a folder.
 pub(crate) fn prefix(folder: &Place) -> String {
     match folder.key.trim_end_matches('/') {
         "" => String::new(),
@@ -20,8 +20,8 @@ pub(crate) fn prefix(folder: &Place) -> String {
     }
 }
 
-/// The names directly below a folder, sorted and without duplicates, from the full names of objects and folders. Some tools make an object
-/// for the folder itself, with the name of the prefix; this object is left out.
+/// The names directly below a folder, sorted and without duplicates. `all` has the full names of objects and folders. Some tools make an
+/// object for the folder itself, whose name is the prefix. The result omits this object.
 pub(crate) fn directly_below(prefix: &str, all: Vec<String>) -> Vec<String> {
     let below = |name: String| Some(name.strip_prefix(prefix)?.trim_end_matches('/').to_owned());
     let mut names: Vec<String> = all.into_iter().filter_map(below).filter(|name| !name.is_empty()).collect();
@@ -30,7 +30,7 @@ pub(crate) fn directly_below(prefix: &str, all: Vec<String>) -> Vec<String> {
     names
 }
 
-/// The common prefix of two names.
+/// The longest common prefix of two names.
 pub(crate) fn common<'a>(first: &'a str, last: &str) -> &'a str {
     let differs = first.char_indices().zip(last.chars()).find(|((_, a), b)| a != b);
     let end = differs.map_or(first.len().min(last.len()), |((at, _), _)| at);

@@ -39,22 +39,22 @@ use failure::S3Failure;
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::Retries;
 
-/// The variables of `s3://` and of all schemes in `s3_like`.
+/// The environment variables of `s3://` and of all schemes in `s3_like`.
 pub(super) const VARIABLES: &[&[&str]] = &[&settings::VARIABLES];
 
-/// Deadline for credentials. A new role of an instance takes a few seconds to appear. A longer wait does not help a
-/// machine without a role.
+/// Maximum time to wait for credentials. A new role of an instance takes a few seconds to appear. A machine without a role does not benefit
+/// from a longer wait.
 const CREDENTIALS_DEADLINE: Duration = Duration::from_secs(15);
 
-/// Lifetime of a signed URL. A download begins immediately, and a download that continues later requests a new URL.
+/// Lifetime of a signed URL. A download begins immediately. To resume it later, the agent requests a new URL.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
-/// The maximum number of names of a list, which are held in memory. No folder of a state store has so many names.
+/// The maximum number of names in a list, because they are held in memory. No folder of a state store has so many names.
 const MOST_NAMES: usize = 100_000;
 
-/// A backend for all buckets, in any region.
+/// A backend for the buckets of all regions.
 #[derive(Debug)]
 pub(super) struct S3 {
     config: Config,
@@ -63,7 +63,7 @@ pub(super) struct S3 {
     clients: Mutex<Clients>,
 }
 
-/// The known regions of buckets, and a client for each region.
+/// The regions of buckets that are known so far, and a client for each region.
 #[derive(Debug, Default)]
 struct Clients {
     region_of_bucket: BTreeMap<String, Region>,
@@ -122,7 +122,7 @@ impl Backend for S3 {
         })
     }
 
-    /// Returns the ETags of objects as versions; see [`version`].
+    /// Returns the ETags of objects as versions ([`version`]).
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -131,7 +131,7 @@ impl Backend for S3 {
     ) -> BackendFuture<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
-            // S3 lists the names after this name. It is `first` without its last byte, so the list includes `first`.
+            // S3 lists the names after `start_after`. It lacks the last byte of `first`, so the list includes `first`.
             let mut start_after = format!("{below}{}", &first[..first.len().saturating_sub(1)]);
             let mut versions = BTreeMap::new();
             for _ in 0..MOST_PAGES {
@@ -151,7 +151,7 @@ impl Backend for S3 {
                 if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
                     return Ok(versions);
                 }
-                // S3 lists names in order. If the list does not advance, it never ends.
+                // S3 sorts the names. If a page does not advance, the list never ends.
                 if start_after <= before || versions.len() > MOST_NAMES {
                     break;
                 }
@@ -160,11 +160,11 @@ impl Backend for S3 {
         })
     }
 
-    /// Returns a signed URL that gives access to the file for [`SIGNED_FOR`], without credentials.
+    /// Returns a signed URL. It gives access to the file for [`SIGNED_FOR`], without credentials.
     fn locate<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Location> {
         Box::pin(self.attempt(file, move |client| async move {
-            // This request shows whether the file may be read, and finds the bucket's region. Signing a URL shows neither. A GET request is
-            // needed, because a response to HEAD has no reason of an error.
+            // This request checks whether the file may be read, and finds the bucket's region. Signing a URL checks neither. The request is
+            // a GET, because a response to HEAD does not contain the reason of an error.
             let get = || client.get_object().bucket(&file.bucket).key(&file.key);
             let first = get().range("bytes=0-0").send().await?;
             let lifetime = PresigningConfig::expires_in(SIGNED_FOR)
@@ -178,7 +178,7 @@ impl Backend for S3 {
 }
 
 impl S3 {
-    /// Makes a backend with these settings. `checksums` decides whether the SDK checks the checksums of responses.
+    /// Makes a backend with these settings. `checksums` decides when the SDK verifies the checksums of responses.
     pub(super) async fn new(
         settings: S3Settings,
         checksums: ResponseChecksumValidation,
@@ -202,7 +202,7 @@ impl S3 {
         .await
     }
 
-    /// Sends one request in the right region, with retries of transient failures.
+    /// Sends a request to the bucket's region, and retries it after transient failures.
     async fn attempt<T, F>(&self, object: &Place, request: impl Fn(Client) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, S3Failure>>,
@@ -251,7 +251,7 @@ impl S3 {
         }
     }
 
-    /// Distinguishes missing credentials from other failures to send a request. The SDK gives the same error in both cases.
+    /// Finds out whether a request was not sent because credentials are missing. The SDK gives the same error for other reasons.
     async fn explain(&self, failure: S3Failure) -> S3Failure {
         let S3Failure::NotSent { cause } = failure else { return failure };
         match &self.credentials {
@@ -294,7 +294,7 @@ fn version(object: &Object) -> String {
     }
 }
 
-/// Asks for the region of a bucket, because the redirect does not name the region. The two oldest regions have special names: an empty name
+/// Requests the region of a bucket from S3, because the redirect did not contain the region. Two regions have special names: an empty name
 /// means us-east-1, and `EU` means eu-west-1.
 async fn region_by_asking(client: &Client, bucket: &str) -> Result<Region, S3Failure> {
     let answer = client.get_bucket_location().bucket(bucket).send().await?;

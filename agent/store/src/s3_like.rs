@@ -21,7 +21,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
     open_with(setup, ResponseChecksumValidation::WhenSupported)
 }
 
-/// Opens an S3 server that is not asked for checksums (upstream: `buildLinodePath`).
+/// Opens an S3 server without requesting checksums (upstream: `buildLinodePath`).
 pub(crate) fn without_checksums(setup: Setup) -> Opening {
     open_with(setup, ResponseChecksumValidation::WhenRequired)
 }

@@ -8,7 +8,7 @@ use super::backend::{Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 use super::{azureblob, folder, gs, https, s3, s3_like, swift};
 
-/// All stores. A new store needs a file with its [`super::backend::Backend`], and a row here.
+/// All stores. A new store needs a [`super::backend::Backend`] in its own file, and a row in this table.
 pub(crate) const SCHEMES: &[Scheme] = &[
     Scheme {
         name: "s3",
@@ -72,7 +72,7 @@ pub(crate) const SCHEMES: &[Scheme] = &[
     },
 ];
 
-/// The fields that are equal for all schemes whose store is an S3 server from the environment.
+/// The default fields for schemes whose S3 server is set by environment variables.
 const S3_LIKE: Scheme = Scheme {
     name: "",
     split: in_bucket,
@@ -82,11 +82,11 @@ const S3_LIKE: Scheme = Scheme {
     variables: s3::VARIABLES,
 };
 
-/// The scheme without encryption. Anyone on the network path can read and change the files, so no state store may use this scheme. Only
-/// files that an operator names may use it.
+/// The scheme without encryption. Anyone on the network path can read and change the files. So a state store may not use this scheme, and
+/// only files that an operator names may use it.
 const IN_CLEAR: &str = "http";
 
-/// Schemes that kOps uses but from which no node reads files. Each entry has the reason and the remedy.
+/// Schemes that kOps uses, but from which nodes read no files. Each entry has the reason and the remedy.
 const NEVER_READ: [(&str, &str); 3] = [
     (
         IN_CLEAR,
@@ -94,13 +94,12 @@ const NEVER_READ: [(&str, &str); 3] = [
          URL",
     ),
     (
-        // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, which refuses every operation.
+        // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, whose operations all fail.
         "k8s",
         "the API server that kOps keeps the cluster at has no files for nodes, and kOps' own nodeup reads no files there; set \
          spec.configStore.base to a store with files for nodes",
     ),
     (
-        // Upstream: `buildMemFSPath` in util/pkg/vfs/context.go.
         "memfs",
         "it is the memory of one process, in tests of kOps; give the ConfigBase of a cluster",
     ),
@@ -110,21 +109,20 @@ const NEVER_READ: [(&str, &str); 3] = [
 pub(crate) struct Scheme {
     /// The part of a URL before `://`.
     pub(crate) name: &'static str,
-    /// Splits the part of a URL after `://`.
     split: fn(&str) -> Result<Split<'_>, Misspelt>,
-    /// Sets up the backend, before the first request.
+    /// Makes the backend. It is called before the first request.
     pub(crate) open: fn(Setup) -> Opening,
-    /// Whether downloads may be in this store. A download from a file of this machine needs no store.
+    /// Whether downloads may be in this store. A download from a file on this machine needs no store.
     locates: bool,
     /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,
-    /// The environment variables that only this store reads, in groups. The variables of the store's cloud are not in this list. A group
-    /// has an effect only if its first variable is set.
+    /// The environment variables that only this store reads, in groups. A group has an effect only if its first variable is set. Variables
+    /// that the store's cloud reads, too, are not in this list.
     variables: &'static [&'static [&'static str]],
 }
 
-/// The environment variables that only stores read, in groups without duplicates. The variables of clouds are not in this list. A group has
-/// an effect only if its first variable is set.
+/// The environment variables that only stores read, in groups without duplicates. A group has an effect only if its first variable is set.
+/// Variables that a cloud reads, too, are not in this list.
 pub fn variables() -> Vec<&'static [&'static str]> {
     let mut groups = Vec::new();
     for group in SCHEMES.iter().flat_map(|scheme| scheme.variables) {
@@ -144,7 +142,7 @@ fn in_bucket(rest: &str) -> Result<Split<'_>, Misspelt> {
     }
 }
 
-/// The row of the URL's scheme in `SCHEMES`, and the place of the URL in that store. An absolute path is equivalent to a `file://` URL.
+/// The index of the URL's scheme in `SCHEMES`, and the URL's place in that store. An absolute path means a `file://` URL.
 pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
     let (name, rest) = match url.split_once("://") {
         _ if url.starts_with('/') => ("file", url),
@@ -166,7 +164,7 @@ pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
     Ok((row, Place { url: url.to_owned(), bucket, key, rights }))
 }
 
-/// The error for a URL from which no node reads. `None` if nodes may read from the URL. With `in_clear`, [`IN_CLEAR`] URLs are allowed.
+/// The error for a URL that nodes may not read. `None` if nodes may read it. If `in_clear` is true, [`IN_CLEAR`] URLs are allowed.
 pub(crate) fn never_read(url: &str, in_clear: bool) -> Option<StoreError> {
     let (name, _) = url.split_once("://")?;
     let mut never = NEVER_READ.into_iter().filter(|(scheme, _)| !in_clear || *scheme != IN_CLEAR);
@@ -184,7 +182,7 @@ fn unsupported(url: &str, scheme: &str) -> StoreError {
     StoreError::Unsupported { url: url.to_owned(), scheme: scheme.to_owned(), supported }
 }
 
-/// Whether this may be the URL of a download in a store.
+/// Whether a store may contain the download at this URL.
 pub(crate) fn locates(url: &str) -> bool {
     url.split_once("://")
         .is_some_and(|(name, _)| SCHEMES.iter().any(|scheme| scheme.locates && scheme.name == name))

@@ -28,15 +28,15 @@ use kops_agent_cloud::openstack::keystone::{AUTH_TOKEN, Keystone};
 use kops_agent_cloud::openstack::settings::Settings;
 use kops_agent_net::retry::{GaveUp, Retries};
 
-/// The type of object storage in Keystone's catalog.
+/// The type of the object storage in Keystone's catalog.
 const OBJECT_STORE: &str = "object-store";
-/// Headers of every response of Swift. A 403 or 404 of another server does not have these headers.
+/// Headers in every response of Swift. A 403 or 404 from a proxy lacks them.
 const TRANSACTION: [&str; 2] = ["x-trans-id", "x-openstack-request-id"];
 /// Timeout of a request for an object's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of objects per page.
 const PAGE: &str = "1000";
-/// The maximum size of a page that is read, in bytes. One object takes about 300 bytes.
+/// The maximum size of a page of a list, in bytes. One object takes about 300 bytes.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
@@ -84,7 +84,7 @@ impl Backend for Swift {
                 Ok((_, bytes)) => return Ok(bytes),
                 Err(gave_up) => gave_up,
             };
-            // Swift's answer does not distinguish a missing object from a missing container.
+            // Swift gives the same answer for a missing object and for a missing container.
             let is_absent = matches!(failed.error, Failure::Absent);
             if is_absent
                 && matches!(
@@ -111,8 +111,8 @@ impl Backend for Swift {
         })
     }
 
-    /// Returns the hashes of objects as versions. Swift lists all names with a prefix, in byte order. So this method lists the common
-    /// prefix of `first` and `last`, and reads the list up to `last`.
+    /// Returns the hashes of objects as versions. Swift lists the names with a prefix in byte order. So this method lists the common prefix
+    /// of `first` and `last`, and stops after `last`.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -139,7 +139,7 @@ impl Backend for Swift {
             let path = object(file)?;
             let asked = self.send(Method::HEAD, &path, SIZE_TIMEOUT).await;
             let (session, answer) = asked.map_err(|failure| failure.after_one_try(file))?;
-            // reqwest reports no length for an answer without a body, so the size comes from the header. If the size is unknown, the
+            // For an answer without a body, reqwest reports no length, so the size is read from the header. If the size is unknown, the
             // download still works.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let url = Url::parse(&at(&session, &path)).map_err(|_| file.bad_url("it names no object"))?;
@@ -150,7 +150,7 @@ impl Backend for Swift {
 }
 
 impl Swift {
-    /// Makes a backend for the object storage of the project to which the environment variables log in.
+    /// Makes a backend for the object storage of the project in the environment variables.
     pub(super) fn new(retries: Retries) -> Result<Swift, StoreError> {
         let settings =
             Settings::of_environment().map_err(|error| StoreError::BadSettings(error.to_string()))?;
@@ -194,7 +194,7 @@ impl Swift {
             }
             let page: Vec<Entry> =
                 serde_json::from_slice(&bytes).map_err(|_| folder.no_list("it is not a list of entries"))?;
-            // A page may be shorter than requested, although another page follows.
+            // A page may be short although more pages follow. So the list ends only with an empty page.
             let Some(last) = page.last() else { return Ok(()) };
             if last.name() == marker || last.name().is_empty() {
                 return Err(folder.no_end());
@@ -207,7 +207,7 @@ impl Swift {
         Err(folder.no_end())
     }
 
-    /// Sends a GET request to a path below the object storage's endpoint, with retries of transient failures.
+    /// Sends a GET request to a path below the object storage's endpoint, and retries it after transient failures.
     async fn get(
         &self,
         what: &Place,
@@ -221,7 +221,7 @@ impl Swift {
         self.retries.run(&what.url, attempt, Failure::retried_for).await
     }
 
-    /// Sends a request. If the server refuses the token, sends the request once more with a new token, because the old token may have been
+    /// Sends a request. If the server rejects the token, sends the request once more with a new token, because the old token may be
     /// revoked.
     async fn send(
         &self,
@@ -260,8 +260,8 @@ fn no_login(error: ApiError) -> Failure {
     }
 }
 
-/// Returns a successful response, and converts any other response into a failure. Only a 404 of Swift itself means absent, because a server
-/// in between may send a 404 too.
+/// Returns a successful response, and converts any other response into a failure. A 404 means that the object is missing only if it is from
+/// Swift, because a proxy may also send a 404.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     let is_swifts = TRANSACTION.iter().any(|name| answer.headers().contains_key(*name));
     Err(match (answer.status(), answer.status().as_u16()) {
@@ -276,7 +276,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
             let advice = (!is_swifts).then(|| nobodys.to_owned());
             Failure::Forbidden { said: Said::from_answer(answer).await, advice }
         }
-        // Swift answers 498 when it limits the rate of requests.
+        // Swift answers 498 if it limits the rate of requests.
         (status, 498) => Failure::Passing(format!("it answers {status}")),
         (status, _) => {
             let said = Said::from_answer(answer).await;
@@ -290,7 +290,7 @@ fn at(session: &Session, path: &str) -> String {
     format!("{}{path}", session.endpoint.trim_end_matches('/'))
 }
 
-/// The path of a place's container. Fails if a part of the path is `.` or `..`, which a client would resolve.
+/// The path of a place's container. Fails if a part of the path is `.` or `..`, because HTTP clients resolve these parts.
 fn container(place: &Place) -> Result<String, StoreError> {
     let parts = place.key.split('/').chain([place.bucket.as_str()]);
     match parts.into_iter().any(|part| matches!(part, "." | "..")) {
@@ -299,12 +299,12 @@ fn container(place: &Place) -> Result<String, StoreError> {
     }
 }
 
-/// The path of a place's object. Fails as `container` does.
+/// The path of a place's object. Fails if a part of the path is `.` or `..`.
 fn object(place: &Place) -> Result<String, StoreError> {
     Ok(format!("{}/{}", container(place)?, escaped(&place.key)))
 }
 
-/// Escapes a name for a path. Slashes stay, because a proxy in front of Swift may not accept escaped slashes.
+/// Escapes a name for a path. Slashes stay, because a proxy in front of Swift may reject escaped slashes.
 fn escaped(name: &str) -> String {
     const ALL_BUT_SLASHES: &AsciiSet = &RESERVED.remove(b'/');
     utf8_percent_encode(name, ALL_BUT_SLASHES).to_string()

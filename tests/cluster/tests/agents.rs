@@ -22,17 +22,16 @@ use crate::world::MIRROR;
 
 const ADDONS: &str = "kops-agent-addons.service";
 pub const FOLLOW: &str = "kops-agent-follow.service";
-/// The file that describes a version, below the cluster's folder in the state store.
+/// The program file of the cluster, below the cluster's folder in the state store.
 const PROGRAM_FILE: &str = "kops-agent/program.yaml";
-/// The operator's copy of the file, on the control plane.
+/// The operator's copy of the program file, on the control plane.
 const OPERATORS: &str = "/root/program.yaml";
 /// The annotations in which a Node reports its kops-agent.
 const VERSION: &str = "kops-agent/version";
 pub const PROGRAM: &str = "kops-agent/program";
 
-/// A version of kops-agent in the mirror.
 pub struct Version {
-    /// The text of `--version`: the number and the commit.
+    /// The output of `--version`: the number and the commit.
     pub text: String,
     pub sha256: String,
 }
@@ -49,8 +48,9 @@ impl Version {
     }
 }
 
-/// The next version reaches all machines, and then the present one again. Only services of kops-agent restart: no kubelet, no
-/// containerd and no container ends, no Node is cordoned or takes a slot, no request to the workload fails, and no Node is lost.
+/// A rollout changes all machines to the next version of kops-agent, and a second rollout changes them back. Only kops-agent's own services
+/// restart. No kubelet, containerd or container ends, no Node is cordoned or takes a slot, no request to the workload fails, and no Node is
+/// lost.
 pub fn an_agent_is_upgraded_and_downgraded(cluster: &Cluster) {
     let old = published_present(cluster);
     let new = published_next(cluster, &old);
@@ -77,13 +77,13 @@ pub fn an_agent_is_upgraded_and_downgraded(cluster: &Cluster) {
     workload::logs_are_read(cluster);
 }
 
-/// Takes all machines to this version by a rollout, and waits until the rollout is done.
+/// Changes all machines to this version by a rollout, and waits until the rollout is done.
 pub fn reaches_all_machines(cluster: &Cluster, version: &Version) {
     order(cluster, version);
     ordered::until_phase(cluster, "done");
 }
 
-/// Puts the version's program file into the state store, and starts the rollout.
+/// Writes the version's program file into the state store, and starts the rollout.
 pub fn order(cluster: &Cluster, version: &Version) {
     let (number, sha256) = (version.number(), &version.sha256);
     let url = format!("http://{MIRROR}{}", version.path());
@@ -100,7 +100,8 @@ pub fn order(cluster: &Cluster, version: &Version) {
     assert!(!ended.stdout.contains("left out"), "{ended:#?}");
 }
 
-/// Checks that all services of the machine run this version, that the Node reports it, and that the machine is as it should be.
+/// Checks that all kops-agent services of the machine run this version, that the Node reports the version, and that `verify` finds no
+/// drift.
 pub fn runs(cluster: &Cluster, member: &Member, version: &Version) {
     let machine = &member.machine;
     let said = machine.run(&[cluster.program, "--version"]);
@@ -132,7 +133,7 @@ pub fn processes(cluster: &Cluster) -> Vec<String> {
     cluster.members.iter().map(of).collect()
 }
 
-/// Publishes the version that the machines run.
+/// Publishes the version that the machines run now.
 fn published_present(cluster: &Cluster) -> Version {
     let version = version_of(&agent());
     let file = cluster.later_downloads().join(&version.path()[1..]);
@@ -145,7 +146,7 @@ fn published_present(cluster: &Cluster) -> Version {
     version
 }
 
-/// Publishes the next version: the same program with another version number in it.
+/// Publishes the next version. Its program is the current program with a different version number.
 fn published_next(cluster: &Cluster, present: &Version) -> Version {
     let (version, program) = next(&agent(), present);
     write(&cluster.later_downloads().join(&version.path()[1..]), &program);
@@ -160,7 +161,7 @@ pub fn version_of(program: &Path) -> Version {
     Version { text, sha256: sha256_hex(&fs::read(program).unwrap()) }
 }
 
-/// The next version, and its program: `program`, which is of the version `present`, with another version number in it.
+/// The next version and its program. The program is `program`, whose version is `present`, with a different version number.
 pub fn next(program: &Path, present: &Version) -> (Version, Vec<u8>) {
     let (now, commit) = present.text.split_once(' ').unwrap();
     let text = format!("{} {commit}", next_patch(now));

@@ -40,7 +40,7 @@ const LATER_DOWNLOADS: &str = "later-downloads";
 /// A machine, with its instance id, instance group and address.
 pub struct Member {
     pub machine: Machine,
-    /// The instance's id, which is the Node's name.
+    /// The instance id, which is also the Node's name.
     pub id: &'static str,
     pub group: &'static str,
     pub address: IpAddr,
@@ -58,7 +58,7 @@ pub struct Plan {
     pub name: &'static str,
     pub id: &'static str,
     pub group: &'static str,
-    /// The number of the machine's address in the network.
+    /// The number of the machine's address in the cluster's network.
     pub number: u8,
 }
 
@@ -75,57 +75,56 @@ pub const MACHINES: [Plan; 3] = [
     Plan { name: "batch", id: "i-0d3a0c0ffee000003", group: BATCH, number: 22 },
 ];
 
-/// A machine that a scenario powers on later. At first, its instance group is not in the state store.
+/// A machine that a scenario powers on later. At the start, the state store does not have its instance group.
 pub const SPARE: Plan = Plan { name: "spare", id: "i-0d3a0c0ffee000004", group: "late", number: 23 };
 
 /// The software of a cluster when its machines are powered on.
 pub struct Software {
     pub releases: Releases,
-    /// The version of kOps that wrote the state store. `None` for the kOps of the example store.
+    /// The version of kOps that wrote the state store. `None` if the example store's kOps wrote it.
     pub kops: Option<&'static str>,
-    /// Publishes the downloads and the images that the mirror and the registry do not have yet. The folder is one of the mirror's.
+    /// Publishes the downloads and images that the mirror and the registry lack. `folder` is a folder of the mirror.
     pub publish: fn(&Software, folder: &Path, world: &World),
-    /// The packages of kops-agent that user-data installs. `None` if kOps' boot script downloads kops-agent in nodeup's place.
+    /// The packages of kops-agent that the user-data installs. `None` if kOps' boot script downloads kops-agent in nodeup's place.
     pub packages: Option<Packages>,
 }
 
 impl Software {
-    /// The programs of `tests/kube`, and the kOps of the example store.
+    /// Uses the programs of `tests/kube`, and the kOps version of the example store.
     pub fn newest() -> Software {
         Software { releases: assets().releases.clone(), kops: None, publish: |_, _, _| {}, packages: None }
     }
 }
 
-/// A cluster. Dropping it ends its machines first, and then the servers that the machines use.
+/// A cluster. Dropping it ends the machines first, and then the servers that they use.
 pub struct Cluster {
     pub members: Vec<Member>,
     /// The path of kops-agent on the machines.
     pub program: &'static str,
-    /// When the machines were powered on.
+    /// The time at which the machines were powered on.
     pub since: Instant,
-    /// When the machines were powered on, in seconds since the boot of the host. The machines' journals have this clock.
+    /// The time at which the machines were powered on, in seconds since the boot of the host. The machines' journals use this clock.
     pub powered_on: f64,
-    /// The index of the control plane whose API server the test uses.
+    /// The index of the control plane to whose API server kubectl connects.
     asked: AtomicUsize,
-    /// When each Node was first seen Ready.
+    /// The time at which each Node was first seen Ready.
     seen: Mutex<BTreeMap<String, Instant>>,
     pub store: Store,
     pub world: World,
     pub network: Network,
-    /// The files of the spare machine's group, which are not in the state store at first.
+    /// The files of the spare machine's group. At the start, the state store does not have them.
     late: Vec<(PathBuf, Vec<u8>)>,
     root: PathBuf,
     folder: TempDir,
 }
 
 impl Cluster {
-    /// Powers the machines on, in a network with addresses of this family. Waits only until each machine has a PID 1. `machines` must
-    /// list the control planes first.
+    /// Powers on the machines in a network with addresses of this family. Only waits until each machine has a PID 1. `machines` must list
+    /// the control planes first.
     pub fn power_on(suite: &str, machines: &'static [Plan], family: Family) -> Cluster {
         Cluster::power_on_with(suite, machines, family, &Software::newest())
     }
 
-    /// Like [`Cluster::power_on`], with this software.
     pub fn power_on_with(
         suite: &str,
         machines: &'static [Plan],
@@ -207,7 +206,7 @@ impl Cluster {
         }
     }
 
-    /// Puts the spare machine's group into the state store, like `kops create instancegroup` and `kops update cluster`.
+    /// Adds the spare machine's group to the state store, like `kops create instancegroup` and `kops update cluster`.
     pub fn add_group_of_spare(&self) {
         for (file, content) in &self.late {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -224,18 +223,18 @@ impl Cluster {
         self.folder.path().join(LATER_DOWNLOADS)
     }
 
-    /// The control plane whose API server the test uses.
+    /// The control plane to whose API server kubectl connects.
     pub fn asked(&self) -> &Member {
         &self.members[self.asked.load(Ordering::Relaxed)]
     }
 
-    /// Uses the API server of this control plane from now on.
+    /// From now on, kubectl connects to the API server of this control plane.
     pub fn ask(&self, control_plane: &Member) {
         let number = self.members.iter().position(|member| member.id == control_plane.id).unwrap();
         self.asked.store(number, Ordering::Relaxed);
     }
 
-    /// The machine of the control plane whose API server the test uses.
+    /// The machine of the control plane to whose API server kubectl connects.
     pub fn control_plane(&self) -> &Machine {
         &self.asked().machine
     }
@@ -257,7 +256,7 @@ impl Cluster {
         self.members.iter().find(|member| member.group == group).unwrap()
     }
 
-    /// Runs kubectl with the administrator's kubeconfig.
+    /// Runs kubectl on the control plane, with the administrator's kubeconfig.
     pub fn try_kubectl(&self, arguments: &[&str]) -> Ended {
         let kubectl = ["kubectl", "--kubeconfig", "/root/.kube/config", "--request-timeout=10s"];
         self.control_plane().try_run(&[&kubectl[..], arguments].concat())
@@ -277,12 +276,12 @@ impl Cluster {
         ended.stdout
     }
 
-    /// `Some` if the API server that the test uses is ready.
+    /// Returns `Some` if the API server is ready.
     pub fn is_ready(&self) -> Option<()> {
         (self.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
     }
 
-    /// The UIDs of the members' Nodes. If a Node is created again, it has another UID.
+    /// The UIDs of the members' Nodes. A Node that was deleted and created again has a new UID.
     pub fn uids(&self) -> Vec<String> {
         let uid = |member: &Member| self.get("node", member.id).unwrap()["metadata"]["uid"].to_string();
         self.members.iter().map(uid).collect()
@@ -294,7 +293,8 @@ impl Cluster {
         self.run_kubectl(&["apply", "--filename", "/root/manifest.yaml"]);
     }
 
-    /// The time from `since` until a Node was first seen Ready. `None` if it is not Ready yet. Each call records the state of all Nodes.
+    /// The time from `since` until a Node was first seen Ready. `None` if the Node is not Ready yet. Each call also records which other
+    /// Nodes are Ready.
     pub fn ready_since(&self, node: &str, since: Instant) -> Option<Duration> {
         let mut seen = self.seen.lock();
         seen.retain(|_, at| *at > since);
@@ -339,7 +339,8 @@ pub fn has_condition(object: &Value, kind: &str) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
 }
 
-/// Builds the mirror's files, and returns their folder: `downloads/`, and `release/` with the agent under test in nodeup's place.
+/// Builds the files of the mirror, and returns their folder. It contains `downloads/`, and `release/` with the agent under test in nodeup's
+/// place.
 fn built(kube: &Path) -> PathBuf {
     let printed = Command::new(path_of("../vm-tests/lib/built"))
         .arg(agent())
@@ -374,8 +375,8 @@ fn instance_metadata(id: &str, address: IpAddr, principal: &Principal, user_data
     told
 }
 
-/// Writes the files that a cloud's image has besides Debian's packages: network files, the unit that runs user-data, and the
-/// trusted CAs.
+/// Writes the files that a cloud's image has in addition to Debian's packages: network files, the unit that runs user-data, and the trusted
+/// CAs.
 fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &str) {
     let write = |path: &str, text: &str| instance::write(files, path, text);
     let hostname = hostname(address, plan.id);
@@ -385,7 +386,7 @@ fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &
     let trusted = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));
     instance::share_host(files);
-    // An operator sets these variables in an image or in user-data.
+    // On real machines, an operator sets these variables in an image or in user-data.
     let mut environment = "KOPS_AGENT_ROLLOUTS=true\n".to_owned();
     if plan.is_control_plane() {
         environment.push_str("KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");
@@ -406,7 +407,7 @@ fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &
     symlink("../user-data.service", wants.join("user-data.service")).unwrap();
 }
 
-/// Seconds since the boot of this host's kernel. The machines share this kernel.
+/// Seconds since the boot of this host's kernel, which the machines share.
 fn uptime() -> f64 {
     let uptime = fs::read_to_string("/proc/uptime").unwrap();
     uptime.split(' ').next().unwrap().parse().unwrap()

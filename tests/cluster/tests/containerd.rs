@@ -12,7 +12,7 @@ use crate::upgrade::write;
 use crate::world::World;
 use crate::{kops_upgrade, workload};
 
-/// The store of kOps 1.35, with Debian's containerd 1.7: the next kOps installs only containerd 2.
+/// The store of kOps 1.35, with Debian's containerd 1.7. kOps 1.36 installs only containerd 2.
 pub fn of_containerd_1() -> Software {
     let old = kops_upgrade::of_old_kops();
     let releases = Releases { containerd: programs().releases.containerd, ..old.releases };
@@ -23,7 +23,7 @@ fn programs() -> Programs {
     Programs::newest().with_containerd_1()
 }
 
-/// Publishes what that kOps needs, and containerd 1.7.
+/// Publishes the downloads of the old kOps, and containerd 1.7.
 fn publish(software: &Software, folder: &Path, world: &World) {
     (kops_upgrade::of_old_kops().publish)(software, folder, world);
     for (path, content) in programs().downloads().iter().filter(|(path, _)| path.contains("/containerd-1.")) {
@@ -32,7 +32,7 @@ fn publish(software: &Software, folder: &Path, world: &World) {
 }
 
 /// A rollout drains each worker, because the major version of containerd changes. No request to a workload with a budget fails, no Node is
-/// lost, and the user-data stays.
+/// lost, and the user-data does not change.
 pub fn the_next_major_version_is_taken_up(cluster: &Cluster, before: &Software) {
     let (old, new) = (&before.releases.containerd, &assets().releases.containerd);
     all_run(cluster, old);
@@ -57,7 +57,7 @@ pub fn the_next_major_version_is_taken_up(cluster: &Cluster, before: &Software) 
     workload::pods_reach_each_other(cluster);
 }
 
-/// Waits until the kubelet of each machine reports this version of containerd, and its Node is Ready.
+/// Waits until each Node is Ready and its kubelet reports this version of containerd.
 fn all_run(cluster: &Cluster, version: &str) {
     for Member { id, .. } in &cluster.members {
         cluster.until(&format!("{id} runs containerd {version}"), "node", id, |node| {

@@ -16,8 +16,8 @@ use crate::{fake_nodes, ordered, workload};
 const OPEN: &str = "Mon-Sun 00:00-24:00 UTC";
 
 /// While the window is closed, no node gets an order. In an open window, each worker is drained and reboots once, and the control plane
-/// does not reboot. Of each group, one worker at a time has a slot, and no worker is cordoned outside of its slot. No request to a
-/// workload with a budget fails.
+/// does not reboot. At most one worker of a group has a slot, and no worker is cordoned without a slot. No request to a workload with a
+/// budget fails.
 pub fn workers_reboot_in_a_window(cluster: &Cluster) {
     let workers = [NODES, BATCH].map(|group| cluster.of_group(group));
     let boots = || cluster.members.iter().map(boot_id).collect::<Vec<_>>();
@@ -66,19 +66,19 @@ pub fn workers_reboot_in_a_window(cluster: &Cluster) {
     }
 }
 
-/// Starts the reboot of all workers, with this window.
+/// Starts a rollout with this window that reboots all workers.
 fn reboot(cluster: &Cluster, window: &str) {
     let groups = ["reboot", "--instance-group", NODES, "--instance-group", BATCH, "--window", window];
     let ended = ordered::fleet(cluster, &[&groups[..], &ordered::CHECK_PODS_AFTER].concat());
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
-/// The boot ID that kubelet and kops-agent read. Each start of the container has another one.
+/// The boot ID that kubelet and kops-agent read. It changes with each start of the machine's container.
 fn boot_id(member: &Member) -> String {
     member.machine.read("/proc/sys/kernel/random/boot_id")
 }
 
-/// The messages of the Events in which kubelet has reported a reboot. Each message has a boot ID.
+/// The messages of the Events in which kubelet has reported a reboot. Each message contains a boot ID.
 fn reported_boots(cluster: &Cluster, member: &Member) -> BTreeSet<String> {
     let selector = format!("--field-selector=reason=Rebooted,involvedObject.name={}", member.id);
     let messages = r#"--output=jsonpath={range .items[*]}{.message}{"\n"}{end}"#;

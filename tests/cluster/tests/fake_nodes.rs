@@ -20,15 +20,15 @@ use crate::liars::Newcomer;
 
 /// The timeout for a slot or a certificate.
 const TIMEOUT: Duration = Duration::from_secs(280);
-/// The first pause between two requests for a slot. Each later pause is longer, up to `LONGEST_PAUSE`. These pauses are shorter than an
-/// agent's pauses, but the server's rate limit allows them.
+/// The first pause between two requests for a slot. Later pauses grow up to `LONGEST_PAUSE`. An agent pauses longer, but the server's rate
+/// limit allows these pauses.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
-/// The pause between two reports of a Node. The cluster treats a kubelet as failed after 50 s without a report.
+/// The pause between two status reports of a Node. The cluster treats a kubelet as failed after 50 s without a report.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
-/// The annotations with an order of a rollout, and with the node's outcome.
+/// The Node's annotations for the order of a rollout and for the outcome of the order.
 pub const ORDER: &str = "kops-agent/follow";
 pub const OUTCOME: &str = "kops-agent/followed";
 /// The hash of a configuration that no group has.
@@ -36,14 +36,14 @@ pub const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
 
 /// A Node without a machine.
 pub struct FakeNode {
-    /// The instance's id, which is the Node's name.
+    /// The instance id, which is also the Node's name.
     pub id: String,
     pub group: &'static str,
     client: Client,
 }
 
 impl FakeNode {
-    /// Requests a certificate until the server gives one, like a machine, and registers the Node.
+    /// Like a machine, requests a certificate until the server gives one, and registers the Node.
     pub fn join(cluster: &Cluster, authority: &str, group: &'static str, number: u8) -> FakeNode {
         let id = format!("i-0d3a0c0ffee2000{number:02x}");
         let address = IpAddr::V4(Ipv4Addr::new(10, 99, 1, number));
@@ -80,7 +80,7 @@ impl FakeNode {
         self.until_told(cluster, "acquire", max_unavailable, true);
     }
 
-    /// Sends this action until the server responds that the Node has a slot (`is_granted`), or has no slot.
+    /// Repeats this request until the server responds that the Node has a slot (if `is_granted`) or has no slot.
     fn until_told(&self, cluster: &Cluster, action: &str, max_unavailable: u32, is_granted: bool) {
         let body = json!({"action": action, "maxUnavailable": max_unavailable}).to_string();
         let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
@@ -93,8 +93,8 @@ impl FakeNode {
                 {
                     return;
                 }
-                // The server responds with 500 if another client writes the Lease at the same time. Like a run of the agent, this loop
-                // also retries after a broken connection.
+                // The server responds with 500 if two clients write the Lease at one time. Like an agent, this loop also retries after a
+                // broken connection.
                 Ok((
                     StatusCode::OK | StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR,
                     _,
@@ -114,7 +114,7 @@ impl FakeNode {
         assert_eq!(status, StatusCode::OK, "{}: {said}", self.id);
     }
 
-    /// Patches a Node with this Node's rights. `None` if the API server does not answer.
+    /// Patches `node` with the credentials of this fake Node. `None` if the API server does not answer.
     pub fn patch(&self, cluster: &Cluster, node: &str, patch: &Value) -> Option<Answer> {
         self.try_api_server(cluster, Method::PATCH, &format!("/api/v1/nodes/{node}"), MERGE_PATCH, patch)
     }
@@ -132,7 +132,7 @@ impl FakeNode {
         self.try_api_server(cluster, Method::PATCH, &path, kind, &patch)
     }
 
-    /// The order in this Node. `None` if it has none, or if the API server does not answer.
+    /// The order in this Node's annotation. `None` if the Node has no order, or if the API server does not answer.
     pub fn order(&self, cluster: &Cluster) -> Option<Value> {
         let path = format!("/api/v1/nodes/{}", self.id);
         let (_, node) = self.try_api_server(cluster, Method::GET, &path, JSON, &Value::Null)?;
@@ -140,11 +140,11 @@ impl FakeNode {
         serde_json::from_str(node["metadata"]["annotations"][ORDER].as_str()?).ok()
     }
 
-    /// Carries the order out, if there is one, and reports. This is the behaviour of a machine without a fault.
+    /// Carries out the order, if there is one, and reports the outcome. A healthy machine does so, too.
     pub fn obeys(&self, cluster: &Cluster) {
         let order = self.order(cluster);
         let hash = order.as_ref().and_then(|order| order["hash"].as_str());
-        // The API server does not answer while its machine changes. Then a later call reports the outcome.
+        // While its machine changes, the API server does not answer. A later call then reports the outcome.
         if self.reports(cluster, hash.unwrap_or(OLD)).is_some()
             && let Some(order) = &order
         {
@@ -184,24 +184,24 @@ impl FakeNode {
     }
 }
 
-/// The outcome of an order. `problem` is empty if the node carried the order out.
+/// The outcome of an order. `problem` is empty if the node carried out the order.
 pub fn outcome(order: &Value, problem: &str) -> Value {
     json!({
         "rollout": order["rollout"], "attempt": order["attempt"], "hash": order["hash"], "problem": problem,
     })
 }
 
-/// The order in a Node. `None` if it has none, or if the API server does not answer.
+/// The order in a Node's annotation. `None` if the Node has no order, or if the API server does not answer.
 pub fn order(cluster: &Cluster, node: &str) -> Option<Value> {
     let path = format!("--output=jsonpath={{.metadata.annotations.{ORDER}}}");
     serde_json::from_str(&cluster.kubectl(&["get", "node", node, &path])?).ok()
 }
 
-/// Runs `scene`, while a thread for each of these Nodes calls `acts` repeatedly.
+/// Runs `scene`. Meanwhile, a thread for each fake Node calls `acts` repeatedly.
 pub fn at_work<T>(fakes: &[FakeNode], acts: impl Fn(&FakeNode) + Sync, scene: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // If the scene panics, the threads of the fake Nodes end too. Otherwise the scope would wait for them forever.
+        // If the scene panics, the threads must end, too. Otherwise the scope would wait for them forever.
         let _ends = Ends(&is_over);
         for fake in fakes {
             let (acts, is_over) = (&acts, &is_over);
@@ -239,12 +239,12 @@ fn certificate_of(cluster: &Cluster, client: &Client, newcomer: &Newcomer) -> St
             return certificates["Certs"]["kubelet"].as_str().unwrap().to_owned();
         }
         assert!(begun.elapsed() < TIMEOUT, "no certificate is given: {answer:?}");
-        // The server accepts a token only once. Tokens differ by their time, which is in whole seconds.
+        // The server accepts a token only once. Tokens differ only in their time, in whole seconds.
         thread::sleep(FIRST_PAUSE);
     }
 }
 
-/// Waits until our controller has labelled all these Nodes.
+/// Waits until our controller has labelled the Nodes of all fakes.
 pub fn are_labelled(cluster: &Cluster, fakes: &[FakeNode]) {
     cluster.control_plane().until("the Nodes are of their groups", || {
         let said = cluster.kubectl(&["get", "nodes", "--output=json"])?;
@@ -259,7 +259,7 @@ pub fn are_labelled(cluster: &Cluster, fakes: &[FakeNode]) {
     });
 }
 
-/// Removes the Nodes, and their instances in the cloud.
+/// Removes the Nodes of the fakes, and their instances in the cloud.
 pub fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
     for fake in fakes {
         cluster.world.ec2.remove(&fake.id);

@@ -7,7 +7,7 @@ use kops_agent_spec::{Cluster, ClusterSpec, ConfigStoreSpec, Duration, KubeletCo
 
 use crate::resolve::KubernetesVersion;
 
-/// The ranges that kOps gives a cluster (`assignCIDRs` and `defaults.go` in upup/pkg/fi/cloudup).
+/// The default address ranges that kOps gives a cluster (`assignCIDRs` and `defaults.go` in upup/pkg/fi/cloudup).
 const NON_MASQUERADE: &str = "100.64.0.0/10";
 const SERVICES: &str = "100.64.0.0/13";
 const SERVICES_IPV6: &str = "fd00:5e4f:ce::/108";
@@ -16,15 +16,15 @@ const PODS: &str = "100.96.0.0/11";
 const CONTAINERD: [((u64, u64), &str); 2] = [((1, 7), "1.7.29"), ((2, 1), "2.1.4")];
 const RUNC: &str = "1.3.0";
 
-/// A cluster that its user wrote, completed in each possible way.
+/// All possible completions of a cluster that a user wrote.
 #[derive(Clone, Debug)]
 pub struct Completed {
     pub clusters: Vec<Cluster>,
-    /// The fields that the user did not write, and whose value decides checks. They have the names of v1alpha2.
+    /// The fields that the user did not write and that influence checks, with their names in v1alpha2.
     pub fields: Vec<&'static str>,
 }
 
-/// Completes a cluster as a kOps release does. Keeps the fields that the user wrote.
+/// Completes a cluster as a kOps release does. Fields that the user wrote stay unchanged.
 pub fn completed(cluster: &Cluster, release: KopsRelease) -> Completed {
     let mut fields = Vec::new();
     let mut completed = cluster.clone();
@@ -112,7 +112,6 @@ fn complete_networking(spec: &mut ClusterSpec) {
     complete(&mut spec.cluster_dns_domain, "cluster.local");
 }
 
-/// Upstream: `BuildOptions` in pkg/model/components/kubelet.go.
 fn complete_kubelet(kubelet: &mut KubeletConfigSpec) {
     complete(&mut kubelet.cgroup_root, "/");
     complete(&mut kubelet.cluster_domain, "cluster.local");
@@ -121,7 +120,7 @@ fn complete_kubelet(kubelet: &mut KubeletConfigSpec) {
     kubelet.shutdown_grace_period_critical_pods.get_or_insert(Duration::from_seconds(10));
 }
 
-/// The components' images have the tag of the Kubernetes version, unless the user names others (upstream: pkg/model/components).
+/// An image has the tag of the Kubernetes version, unless the user sets an image (upstream: pkg/model/components).
 fn complete_components(spec: &mut ClusterSpec, version: &str) {
     spec.kubernetes_version = version.to_owned();
     let cluster_cidr = spec.networking.pod_cidr.clone();

@@ -19,7 +19,7 @@ const DISTRIBUTIONS: [(&str, &str); 10] = [
 /// The maximum number of words, such as a code name, between the distribution and its version in an image's name.
 const MOST_WORDS_BETWEEN: usize = 2;
 
-/// Keeps the machines that the group can have. A name that is unknown, or that fits no machine in the list, excludes no machine.
+/// Removes the machines that cannot be in the group. A name that is unknown, or that fits no machine in the list, excludes no machine.
 pub(super) fn narrowed(machines: Vec<Facts>, cloud: CloudProvider, group: &InstanceGroupSpec) -> Vec<Facts> {
     let words = words(&group.image);
     let distribution = distribution(&words);
@@ -109,7 +109,7 @@ fn architecture(words: &[String]) -> Option<Architecture> {
     })
 }
 
-/// The architecture of these machine types. `None` if they have different architectures, or if it is unknown.
+/// The architecture of these machine types. `None` if the types have different architectures, or if an architecture is unknown.
 fn of_machine_types(cloud: CloudProvider, types: &str) -> Option<Architecture> {
     let mut architectures = types.split(',').map(|one| of_machine_type(cloud, one.trim()));
     let first = architectures.next()??;

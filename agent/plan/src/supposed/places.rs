@@ -18,18 +18,17 @@ pub enum Place {
 
 use Place::{Cluster as InCluster, Group as InGroup};
 
-/// Finds the fields in the manifests of a cluster and a group that have caused problems of the group's nodes.
+/// Finds the manifest fields of a cluster and a group that caused problems of the group's nodes.
 pub struct Places<'a> {
     cluster: &'a Cluster,
     group: &'a InstanceGroup,
-    /// Whether a field is in its manifest.
     is_there: &'a dyn Fn(&Place) -> bool,
     taints: OnceCell<Taints>,
     lists: OnceCell<ListsOfRole>,
 }
 
 impl<'a> Places<'a> {
-    /// `is_there` tells whether a field is in its manifest.
+    /// `is_there` returns whether a field is in its manifest.
     pub fn new(
         cluster: &'a Cluster,
         group: &'a InstanceGroup,
@@ -50,12 +49,12 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The hooks and files of a role. A node's configuration has only the items for its role, so an item may have a lower index there than in
-/// its manifest.
+/// The hooks and files of a role. A node's configuration has only the items for its role. So the index of an item may be lower in the
+/// configuration than in the manifest.
 struct ListsOfRole {
     /// The indices of the group's hooks in the group's manifest, and of the cluster's hooks in the cluster's manifest.
     hooks: [Vec<usize>; 2],
-    /// The files: whether each is the group's, and its index in its manifest. The group's files come before the cluster's.
+    /// For each file, whether it is the group's, and its index in its manifest. The group's files come before the cluster's files.
     files: Vec<(bool, usize)>,
 }
 
@@ -80,7 +79,7 @@ impl ListsOfRole {
     }
 }
 
-/// The manifest fields that may have caused a problem of this field of a node's configuration, the most probable field first. The manifests
+/// The manifest fields that may have caused a problem in `field` of a node's configuration, the most probable field first. The manifests
 /// may lack some of these fields.
 fn possible<'a>(
     field: &str,
@@ -151,14 +150,15 @@ fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
     places
 }
 
-/// A list of taints: its manifest, its field, and the taints.
+/// A manifest, its field with taints, and these taints.
 type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 
-/// The places of taints. kOps merges and sorts the taints of all manifests, so the index of a taint differs from its index in a manifest.
+/// Finds the manifest field of each taint. kOps merges and sorts the taints of all manifests, so a taint has different indices in the
+/// configuration and in its manifest.
 struct Taints {
-    /// The first taint that has this problem.
+    /// The place of the first taint that has the problem, by the text of the problem.
     of_problem: BTreeMap<String, Place>,
-    /// The first wrong taint. If there is none, the first taint. A problem may hide the taint's text.
+    /// The place of the first wrong taint, or of the first taint if no taint is wrong. It is used if the problem hides the taint's text.
     other: Option<Place>,
 }
 
@@ -242,13 +242,12 @@ fn flat_setting_of_oidc(setting: &str) -> Option<Place> {
     Some(InCluster(format!("spec.kubeAPIServer.oidc{field}")))
 }
 
-/// The index at the beginning of a path, and the rest.
 fn index(rest: &str) -> Option<(usize, &str)> {
     let (index, rest) = rest.strip_prefix('[')?.split_once(']')?;
     Some((index.parse().ok()?, rest))
 }
 
-/// The cluster's packages come before the group's.
+/// In a node's configuration, the cluster's packages come before the group's packages.
 fn of_package(rest: &str, cluster: &Cluster) -> Option<Place> {
     let (index, rest) = index(rest)?;
     Some(match index.checked_sub(cluster.spec.packages.len()) {
@@ -272,7 +271,7 @@ fn of_file_asset(rest: &str, lists: &ListsOfRole) -> Option<Place> {
     Some(if *is_groups { InGroup(field) } else { InCluster(field) })
 }
 
-/// kOps writes two lines before the parameters of the group, and before the parameters of the cluster.
+/// kOps writes two lines before the parameters of the group, and two lines before the parameters of the cluster.
 fn of_sysctl(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
     const LINES_BEFORE: usize = 2;
     let (mut index, rest) = index(rest)?;
@@ -307,7 +306,7 @@ mod tests {
         place_of(field, "", &cluster, &group)
     }
 
-    /// The place of a problem, if all possible fields are in the manifests.
+    /// The place of a problem, if the manifests have all possible fields.
     fn place_of(field: &str, problem: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
         Places::new(cluster, group, &|_| true).of(&Problem::new(field, problem))
     }
@@ -366,7 +365,7 @@ mod tests {
         }
         assert_eq!(place(&repeated_taint("f=:NoSchedule")), in_cluster("spec.kubelet.taints[1]"));
         assert_eq!(place("[***] is no taint"), in_group("spec.taints[1]"));
-        // The text of a long problem is cut.
+        // A problem with a long text is cut.
         let mut long = group.clone();
         long.spec.taints = vec!["a=:No".to_owned(), "x".repeat(5000), "y".repeat(5000)];
         let problem = taint_problem(&"y".repeat(5000)).unwrap();
@@ -383,7 +382,7 @@ mod tests {
             let is_there = |place: &Place| *place == InCluster(field.to_owned());
             Places::new(&cluster, &group, &is_there).of(&Problem::new("KubeletConfig.taints[0]", problem))
         };
-        // The taints of a control plane have one of two fields, by the version of the API.
+        // The version of the API decides which of two fields has the taints of a control plane.
         for field in ["spec.masterKubelet.taints[0]", "spec.controlPlaneKubelet.taints[0]"] {
             for problem in [repeated_taint("m=:NoSchedule"), "[***] is no taint".to_owned()] {
                 assert_eq!(found("Master", &problem, field), in_cluster(field));
@@ -392,7 +391,7 @@ mod tests {
         }
     }
 
-    /// A search through all taints for each problem would compare 400 million texts.
+    /// A search through all 20,000 taints for each of 20,000 problems would compare 400 million texts.
     #[test]
     fn the_places_of_many_taints_are_found_once() {
         let taints: Vec<String> = (0..20_000).map(|number| format!("{number}=:No")).collect();

@@ -50,7 +50,7 @@ fn table_of(timeline: &Timeline) -> String {
     text
 }
 
-/// A bar that shows the part of the run in which a step ran.
+/// A bar that shows when a step ran within the run.
 fn bar(step: &TimedStep, whole_us: u64) -> String {
     let at = |us: u64| us.saturating_mul(WIDTH).checked_div(whole_us).unwrap_or_default().min(WIDTH);
     let begin = at(step.begin_us).min(WIDTH - 1);

@@ -19,7 +19,7 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-/// Texts that have broken a parser before.
+/// Texts that broke a parser in the past.
 const TEXTS: &[&str] = &[
     "",
     " ",
@@ -188,11 +188,8 @@ enum Change {
     /// Sets a field of the API to a value. On the path to the field, lists get a new item if `lengthen` is set, and mappings get the key
     /// `key`.
     Set { field: Index, lengthen: bool, key: String, value: Odd },
-    /// Replaces the value at a place.
     Replace { place: Index, value: Odd },
-    /// Copies the value at one place to another place.
     Copy { from: Index, to: Index },
-    /// Removes the value at a place.
     Remove { place: Index },
 }
 
@@ -377,7 +374,7 @@ fn places(document: &Value) -> Vec<String> {
     found
 }
 
-/// Runs `decide` for many changes. Checks that enough changes give a node, and that enough changes give problems.
+/// Runs `decide` for many changes. Checks that enough changes result in a node, and that enough changes result in problems.
 fn for_many<S: Strategy>(changes: S, decide: impl Fn(S::Value) -> Result<DesiredState, String>) {
     let (decided, refused) = (Cell::new(0), Cell::new(0));
     let mut runner =
@@ -438,7 +435,7 @@ fn no_nodeup_config_panics() {
     });
 }
 
-/// Tests extreme values in all fields with which the code computes.
+/// Tests extreme values in all fields that the code uses in calculations.
 #[test]
 fn no_amount_or_duration_panics() {
     const AMOUNTS: [&str; 9] = [

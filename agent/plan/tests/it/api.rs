@@ -36,7 +36,7 @@ pub enum Kind {
     Bool,
     /// An amount: a text, a number, or any other value.
     Amount,
-    /// A mapping whose contents do not matter, only its presence.
+    /// A mapping of which only the presence matters.
     Mapping,
 }
 
@@ -48,8 +48,8 @@ pub struct Field {
 }
 
 impl Field {
-    /// Returns the field's place in a document. Missing values on the way are created, with `key` in mappings. Values of another type are
-    /// replaced. A list gets a new item if it is empty or if `lengthen` is set. Otherwise its last item is used.
+    /// Returns the field's place in a document. Creates missing values on the path, with `key` in mappings, and replaces values of a wrong
+    /// type. A list gets a new item if it is empty or if `lengthen` is set. Otherwise its last item is used.
     pub fn reach<'a>(&self, document: &'a mut Value, lengthen: bool, key: &str) -> &'a mut Value {
         self.path.iter().fold(document, |value, step| match step {
             Step::Item => {
@@ -83,7 +83,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// Texts to try for a field, one after another, until the field accepts one. The accepted text shows the kind of the field.
+/// Texts to try for a field, in this order, until the field accepts a text. The accepted text shows the kind of the field.
 const ANSWERS: [(&str, Kind); 4] =
     [("text", Kind::Text), ("1m", Kind::Duration), ("Node", Kind::Word), ("aws", Kind::Word)];
 
@@ -96,7 +96,7 @@ pub fn fields<T: DeserializeOwned>() -> Vec<Field> {
             let found = trace.found.into_inner();
             return found.into_iter().map(|(path, kind)| Field { path, kind }).collect();
         };
-        // Deserializing stopped because a field rejected the last answer. The next run tries another answer for that field.
+        // Deserializing stopped because a field rejected the last answer. The next attempt uses the next answer for that field.
         let last = trace.last.into_inner();
         let answer = answers.entry(last.clone()).or_insert(0);
         *answer += 1;

@@ -118,7 +118,7 @@ impl Machine {
         self.derive_from(&document(&self.cluster), &document(&self.group))
     }
 
-    /// Derives the documents from these texts of the cluster and the group.
+    /// Derives the documents from the texts of a cluster and a group.
     pub fn derive_from(&self, cluster: &str, group: &str) -> Result<Derived, String> {
         let cluster = Cluster::parse(cluster.as_bytes(), "cluster").map_err(text)?;
         let group = InstanceGroup::parse(group.as_bytes(), "group").map_err(text)?;
@@ -157,20 +157,18 @@ impl Machine {
         })
     }
 
-    /// The desired state of this machine.
     pub fn decide(&self) -> Result<DesiredState, String> {
         self.derive()?.decide()
     }
 }
 
 impl Derived {
-    /// The desired state of this machine.
     pub fn decide(&self) -> Result<DesiredState, String> {
         decide(&document(&self.boot), &document(&self.config), &document(&self.facts))
     }
 }
 
-/// Decides from the texts of a boot config, a nodeupconfig and facts. The store has every key and manifest that these documents name.
+/// Decides from the texts of a boot config, a nodeupconfig and facts, as if the store had every key and manifest that they name.
 pub fn decide(boot: &str, config: &str, facts: &str) -> Result<DesiredState, String> {
     let mut config = NodeupConfig::parse(config.as_bytes(), "nodeupconfig.yaml").map_err(text)?;
     let boot = BootConfig::parse(boot.as_bytes(), "kube_env.yaml").map_err(text)?;
@@ -217,7 +215,7 @@ pub fn merge(into: &mut Value, changes: &Value) {
     }
 }
 
-/// The hash of a file is the hash of its URL, so that a mix-up of files is detected.
+/// The hash of a file is the hash of its URL, so that a test detects swapped files.
 pub struct HashOfUrl;
 
 impl AssetHashes for HashOfUrl {
@@ -226,13 +224,12 @@ impl AssetHashes for HashOfUrl {
     }
 }
 
-/// The test's hash of the download at this URL.
 pub fn hash_of_url(url: &str) -> String {
     sha256_hex(url.as_bytes())
 }
 
-/// The certificate of a keyset as PEM. Certificates differ only in the name, so that a mix-up of certificates is detected. Their signatures
-/// are invalid, but nothing checks them.
+/// The certificate of a keyset as PEM. Certificates differ only in the name, so that a test detects swapped certificates. Their signatures
+/// are invalid, but the code under test does not check them.
 pub fn certificate(keyset: &str) -> String {
     const NAME: &[u8] = b"service-account";
     let base64: String = CERTIFICATE.lines().filter(|line| !line.starts_with('-')).collect();
@@ -275,7 +272,7 @@ fn manifest(url: &str) -> &'static str {
     }
 }
 
-/// Formats a document as kOps does. JSON is not enough, because NEL is a line break in YAML but not in JSON.
+/// Formats a document as kOps does. JSON cannot replace YAML, because NEL is a line break only in YAML.
 fn document(value: &Value) -> String {
     go_yaml::value_to_string(value)
 }

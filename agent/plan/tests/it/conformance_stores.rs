@@ -1,7 +1,7 @@
 //! Checks that every file of every store in the conformance corpus is readable, and that a nodeupconfig.yaml loses nothing in a round trip
 //! through our types. The corpus is not in the repository. Without it these tests print a message and pass.
 
-// These tests must read the corpus. The crate under test still reads no files.
+// These tests must read the corpus. Only the crate under test must not read files.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 use std::fs;
@@ -113,8 +113,8 @@ fn every_secret_is_readable() {
     });
 }
 
-/// In cluster-spec mode, kops-agent takes certificates, public keys and the id of each primary key from the store's keysets. Each
-/// `nodeupconfig.yaml` must have exactly the same texts and ids.
+/// In cluster-spec mode, kops-agent takes certificates, public keys and the id of each primary key from the store's keysets. They must be
+/// equal to those in each `nodeupconfig.yaml`.
 #[test]
 fn trusted_certificates_equal_those_in_nodeup_configs() {
     for_all("stores", &named("nodeupconfig.yaml"), |text, url| {

@@ -18,7 +18,7 @@ pub(crate) fn corpus() -> Option<PathBuf> {
     found
 }
 
-/// The folder of the corpus, and the folders of the corpora of kOps' releases next to it.
+/// The folder of the corpus, and the corpora of kOps' releases in the folders beside it.
 pub(crate) fn corpora() -> Vec<PathBuf> {
     let Some(corpus) = corpus() else { return Vec::new() };
     let of_releases = entries(&corpus.with_file_name("conformance-releases"));

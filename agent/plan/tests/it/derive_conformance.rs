@@ -1,7 +1,7 @@
 //! Checks that a configuration derived from the conformance corpus has the same bytes as kOps' own. The corpus is not in the repository.
 //! Without it these tests print a message and pass.
 
-// These tests must read the corpus. The crate under test still reads no files.
+// These tests must read the corpus. Only the crate under test must not read files.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
 
-/// A cluster's folder in a store, which the test reads as the agent does.
+/// A cluster's folder in a store, which the test reads like the agent.
 struct Store {
     folder: PathBuf,
     cluster: Cluster,
@@ -67,7 +67,6 @@ impl Store {
         Some(Keyset::parse(text.as_bytes(), id).unwrap())
     }
 
-    /// Makes the inputs for one group, and calls `then` with them.
     fn with_inputs<T>(
         &self,
         group: &str,
@@ -116,7 +115,8 @@ impl Store {
     }
 }
 
-/// The clusters in a fixture's store: `stores/<fixture>/<bucket>/<cluster>`. On Azure there is a container between bucket and cluster.
+/// The folders of clusters in a fixture's store: `stores/<fixture>/<bucket>/<cluster>`. On Azure, a folder for the container is between
+/// bucket and cluster.
 fn clusters(folder: &Path) -> Vec<PathBuf> {
     match folder.join("cluster-completed.spec").is_file() {
         true => vec![folder.to_owned()],

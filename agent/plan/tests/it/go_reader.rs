@@ -1,6 +1,6 @@
 //! Go's own YAML parser (`tests/go-yaml`), built once for each test binary.
 
-// This module must start the real parser. The crate under test still starts no programs.
+// This module must start the real parser. Only the crate under test must not start programs.
 #![allow(unreachable_pub, clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stderr)]
 
 use std::io::Write as _;
@@ -11,8 +11,8 @@ use serde_json::Value;
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go-yaml");
 const PROGRAM: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/go-yaml");
 
-/// Reads each document with Go. Returns the value, or the reason why Go cannot read the document. Without Go, prints a message and returns
-/// `None`.
+/// Reads each document with Go. Returns the value, or the reason why Go cannot read the document. If Go is not installed, prints a message
+/// and returns `None`.
 pub fn read(documents: &[String]) -> Option<Vec<Result<Value, String>>> {
     if let Err(error) = Command::new("go").arg("version").output() {
         eprintln!("skipped: what Go's reader makes of our YAML, for there is no go: {error}");

@@ -16,7 +16,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-/// Texts that some YAML parser reads as another type.
+/// Texts that some YAML parsers do not read as strings.
 const RETYPED: &[&str] = &[
     "",
     " ",
@@ -161,10 +161,9 @@ const RETYPED: &[&str] = &[
     "0xffffffffffffffffff",
 ];
 
-/// The tolerance for numbers. serde_json parses fractions fast, but the last digit may differ.
+/// The tolerance for numbers. serde_json parses fractions fast, but the last digit may be wrong.
 const JSON_READER: f64 = 1e-14;
 
-/// Checks that Go reads each document as its intended value.
 fn go_reads(documents: &[(String, Value)]) {
     let texts: Vec<String> = documents.iter().map(|(text, _)| text.clone()).collect();
     let Some(answers) = go_reader::read(&texts) else { return };
@@ -221,11 +220,11 @@ fn go_reads_every_file_of_every_node_like_our_parser() {
     go_reads(&files);
 }
 
-/// Replaces each text of the configuration, one at a time, by a text that parsers easily misread. Go must read this text back from every
-/// file that contains it.
+/// Replaces each text of the configuration, one at a time, by a text that parsers easily misread. Go must read the replaced text unchanged
+/// from every file that contains it.
 #[test]
 fn go_reads_every_text_of_the_configuration_unchanged() {
-    // An empty text is left out, because it is an unset field. Taints are left out, because they have their own syntax.
+    // Empty texts are skipped, because they are unset fields. Taints are skipped, because they have their own syntax.
     let mut retyped = RETYPED.iter().filter(|text| !text.is_empty()).cycle();
     let is_a_text =
         |field: &Field| field.kind == Kind::Text && field.to_string() != "/KubeletConfig/taints/[]";

@@ -14,9 +14,10 @@ use kops_agent_plan::resource::{
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
-/// The machines with which other machines are compared first, in this order.
+/// Each machine is first compared with these machines, in this order.
 const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
-/// A text with fewer lines is printed completely. A longer text may be replaced by a reference to an equal text of another machine.
+/// A text with fewer than this many lines is printed completely. A longer text may be replaced by a reference to an equal text of another
+/// machine.
 const LONG: usize = 4;
 const SNAPSHOTS: &str = "../../../../tests/golden/snapshots";
 
@@ -48,7 +49,7 @@ fn every_cloud_has_snapshots_and_every_snapshot_a_cloud() {
         .iter()
         .flat_map(|cloud| Role::ALL.map(|role| format!("{cloud}-{}.snap", role.name())))
         .collect();
-    // This test must list the directory. The crate under test still reads no files.
+    // This test must list the directory. Only the crate under test must not read files.
     #[allow(clippy::disallowed_methods)]
     let there = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/snapshots"));
     let there: BTreeSet<String> =
@@ -57,8 +58,8 @@ fn every_cloud_has_snapshots_and_every_snapshot_a_cloud() {
     assert!(others.is_empty(), "no test makes these, or they were not accepted: {others:?}");
 }
 
-/// Writes each machine's inputs and desired state into folders below `KOPS_AGENT_GOLDEN`, for a comparison with upstream's own code
-/// (`tests/golden/upstream/compare`).
+/// Writes each machine's inputs and desired state into folders below `KOPS_AGENT_GOLDEN`. `tests/golden/upstream/compare` compares them
+/// with upstream's own code.
 #[test]
 #[ignore = "writes files for tests/golden/upstream/compare"]
 #[allow(clippy::disallowed_methods)]
@@ -102,7 +103,7 @@ fn compare(cloud: &str, role: Role) {
     settings.bind(|| insta::assert_snapshot!(format!("{cloud}-{}", role.name()), text));
 }
 
-/// The desired state of this machine, with names in place of the certificates.
+/// The desired state of this machine. Names replace the contents of the certificates.
 fn decide(cloud: &str, role: Role) -> DesiredState {
     let derived = Machine::new(cloud, role).derive().unwrap_or_else(|problem| panic!("{cloud}: {problem}"));
     let keysets = derived.config["KeypairIDs"].as_object().unwrap().keys();
@@ -141,8 +142,8 @@ fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     out
 }
 
-/// Replaces a long text by a reference, if a machine that was printed before has the same text. If a text differs a little from the same
-/// resource of such a machine, only the difference is printed.
+/// Replaces a long text by a reference, if a machine earlier in the output has an equal text. If an earlier machine's text of the same
+/// resource is similar, prints only the difference.
 fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
     let lines = body.lines().count();
     if lines < LONG {
@@ -167,7 +168,7 @@ fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> Str
         .unwrap_or_else(|| body.to_owned())
 }
 
-/// The lines that differ between two texts, marked with `-` and `+`. Each group of them follows the equal line before it.
+/// The lines that differ between two texts, marked with `-` and `+`. The last equal line stands before each group of different lines.
 fn difference(old: &str, new: &str) -> String {
     let mut out = String::new();
     let mut before = None;
@@ -188,7 +189,7 @@ fn difference(old: &str, new: &str) -> String {
     out
 }
 
-/// The text next to a resource's name, and the text below it.
+/// The text beside a resource's name, and the text below the name.
 fn describe(resource: &Resource) -> (String, String) {
     match resource {
         Resource::File(file) => describe_file(file),
@@ -211,7 +212,7 @@ fn describe(resource: &Resource) -> (String, String) {
         Resource::HostsEntry(x) => (x.addresses.join(" "), String::new()),
         Resource::Package(_) | Resource::KernelModule(_) | Resource::Group(_) => Default::default(),
         other => {
-            // Rare resources are printed with all their fields except the kind.
+            // Rare resources are printed with all their fields except `kind`.
             let fields = serde_json::to_value(other).unwrap();
             let fields = fields.as_object().unwrap().iter().filter(|(name, _)| *name != "kind");
             (String::new(), fields.map(|(name, value)| format!("{name}: {value}\n")).collect())

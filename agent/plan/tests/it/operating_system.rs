@@ -19,7 +19,6 @@ struct Node {
 }
 
 impl Node {
-    /// A node on AWS with this distribution.
     fn new(distribution: &str, version: &str) -> Node {
         Node {
             boot: json!({"CloudProvider": "aws", "ClusterName": "c.example.com", "InstanceGroupRole": "Node"}),
@@ -81,7 +80,7 @@ impl Node {
     }
 
     fn inputs(&self) -> Inputs {
-        // The agent downloads these files. A test only needs their list entries.
+        // The agent would download these files, but a test needs only their entries in the list of assets.
         let assets: Vec<String> = [
             "https://dl.k8s.io/release/v1.34.0/bin/linux/amd64/kubelet",
             "https://dl.k8s.io/release/v1.34.0/bin/linux/amd64/kubectl",
@@ -134,7 +133,6 @@ fn text(state: &DesiredState, path: &str) -> String {
     }
 }
 
-/// The resources in `ids` that the node has.
 fn present<'a>(state: &DesiredState, ids: &[&'a str]) -> Vec<&'a str> {
     ids.iter().copied().filter(|id| has(state, id)).collect()
 }

@@ -88,7 +88,7 @@ cloud:
   aws: {instanceID: i-1, instanceType: m5.large, region: us-test-1, localIPv4: 10.0.0.2, mac: "02:00:00:00:00:01", networkInterfaces: {max: 3, ipv4PerInterface: 10}}
 "#;
 
-/// Fields with texts of several lines, and fields that are escaped when they are written.
+/// Fields whose texts may have several lines, and fields that are escaped when they are written.
 const OF_MANY_LINES: [&str; 8] = [
     "/CAs/",
     "/content",
@@ -104,7 +104,6 @@ fn config() -> Value {
     serde_yaml::from_str(CONFIG).unwrap()
 }
 
-/// The desired state for this configuration. `None` if a field has the wrong type.
 fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     let inputs = Inputs {
         boot: BootConfig::parse(BOOT.as_bytes(), "kube_env.yaml").unwrap(),
@@ -122,7 +121,6 @@ fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     })
 }
 
-/// The fields of a configuration with one-line texts.
 static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let is_one_line = |field: &Field| {
         field.kind == Kind::Text && !OF_MANY_LINES.iter().any(|part| format!("{field}/").contains(part))
@@ -130,7 +128,7 @@ static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     fields::<NodeupConfig>().into_iter().filter(is_one_line).collect()
 });
 
-/// The desired state of a machine of this role whose configuration has this text in this field.
+/// The desired state of a machine of this role, if its configuration has `text` in `field`.
 fn decide_with(role: Role, field: &Field, text: &str) -> Result<DesiredState, String> {
     static MACHINES: LazyLock<[Derived; 2]> =
         LazyLock::new(|| Role::ALL.map(|role| Machine::new("scaleway", role).derive().unwrap()));
@@ -182,8 +180,8 @@ fn the_base_configuration_is_a_whole_node() {
 }
 
 proptest! {
-    /// Any text in the configuration is written as one value. With another text, only this value of a YAML file changes. In a file of
-    /// another format, no line begins inside the text.
+    /// Any text in the configuration is written as one value. In a YAML file, a different text changes only this value. In any other file,
+    /// no line begins inside the text.
     #[test]
     fn no_value_breaks_out_of_its_line(role in select(&Role::ALL[..]), field: Index, text in odd_text()) {
         let field = field.get::<Field>(&TEXTS);
@@ -192,7 +190,7 @@ proptest! {
         // A comma splits this field into several values, so this text is skipped.
         prop_assume!(!(format!("{field}").ends_with("/enforceNodeAllocatable") && text.contains(',')));
         let Ok(state) = decide_with(role, field, &text) else { return Ok(()) };
-        // The value of a variable in the API server's pod may have several lines, because it is only written as YAML.
+        // A variable of the API server's pod may have a value of several lines, because the value is only written as YAML.
         let may_have_lines = format!("{field}").ends_with("/KubeAPIServer/env/[]/value");
         prop_assert!(may_have_lines || !text.contains(['\n', '\r', '\0']), "{field} took {text:?}");
         let usual = decide_with(role, field, HARMLESS).map(|state| written::texts(&state)).unwrap_or_default();
@@ -204,8 +202,8 @@ proptest! {
                     prop_assert_eq!(found, expected, "{} changed more in {}", field, id);
                 }
                 (Some(_), None) => prop_assert!(false, "{field} breaks {id}: {written}"),
-                // [`HARMLESS`] is not a valid setting `NAME=VALUE`, so the usual state lacks this file. Only an injected field shows a
-                // fault.
+                // The usual state lacks this file, because [`HARMLESS`] is no valid setting `NAME=VALUE`. So the test only checks that the
+                // file has no injected field.
                 (None, Some(document)) => {
                     let is_broken = document.as_object().is_some_and(|fields| fields.contains_key("INJECTED"));
                     prop_assert!(!is_broken, "{field} in {id}");
@@ -229,7 +227,6 @@ proptest! {
         prop_assert_eq!(units[0].1.lines().filter(|line| line.starts_with("ExecStart=")).count(), 1);
     }
 
-    /// The order of keys in the input documents does not matter.
     #[test]
     fn the_order_of_keys_does_not_matter(
         cloud in select(CLOUDS),

@@ -6,7 +6,7 @@
 use kops_agent_plan::resource::{Content, DesiredState, Resource};
 use serde_json::Value;
 
-/// A text that every parser reads as a text. No file of a node contains this text otherwise.
+/// A text that every parser reads as a string. It is in a file of a node only if a test puts it into the configuration.
 pub const HARMLESS: &str = "harmless-text";
 
 /// All texts that are written to the node, each with the id of its resource.
@@ -25,15 +25,15 @@ pub fn texts(state: &DesiredState) -> Vec<(String, String)> {
     texts.collect()
 }
 
-/// The parsed contents of a YAML file. `None` for other texts.
+/// The parsed contents of a YAML file. `None` if the text is no YAML file.
 pub fn yaml(id: &str, text: &str) -> Option<Value> {
     let is_named_so = [".manifest", ".yaml", ".conf", ".config"].iter().any(|suffix| id.ends_with(suffix));
     let document: Value = is_named_so.then(|| serde_yaml::from_str(text).ok())??;
     (document.is_object() || document.is_array()).then_some(document)
 }
 
-/// Replaces [`HARMLESS`] in every key and text of the document. Lists are sorted, because some lists are sorted by their contents, and the
-/// result must be comparable.
+/// Replaces [`HARMLESS`] in every key and text of the document. Sorts all lists, so that lists whose order depends on the replaced text
+/// stay comparable.
 pub fn with_value(document: &Value, value: &str) -> Value {
     let replaced = |text: &str| text.replace(HARMLESS, value);
     match document {

@@ -9,12 +9,12 @@ use kops_agent_pki::{BACKDATED, PemPair, first_der, kubeconfig};
 use thiserror::Error;
 use time::{Duration, OffsetDateTime};
 
-/// Path of kubelet's certificate, where nodeup and the agent write it (upstream: `nodeup/pkg/model/kubelet.go`).
+/// The kubeconfig with kubelet's certificate, as nodeup and the agent write it (upstream: `nodeup/pkg/model/kubelet.go`).
 pub(super) const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 /// The file that cloud-init writes once for each instance, before the instance's user-data runs. Its text is `PID: SECONDS`
 /// (cloud-init: `consume_data` in `cloudinit/cmd/main.py`, `FileSemaphores` in `cloudinit/helpers.py`).
 const FIRST_BOOT: &str = "var/lib/cloud/instance/sem/consume_data";
-/// The largest expected difference between the clocks of this machine and of the signer of its certificate.
+/// The largest expected difference between this machine's clock and the clock of the machine that signed kubelet's certificate.
 const MOST_SKEW: Duration = Duration::hours(1);
 
 /// Why this machine cannot prove that the Node with its name belongs to it.
@@ -81,23 +81,21 @@ impl Identity {
                 machine: self.names.join(" or "),
             });
         }
-        // The agent's own files (`left_by`) take precedence over cloud-init's file: cloud-init writes that file again after `cloud-init
-        // clean`, or while the metadata service is unreachable.
+        // The agent's own record (`left_by`) takes precedence over cloud-init's file, because cloud-init writes its file again after
+        // `cloud-init clean`, or while the metadata service is unreachable.
         let is_older = self.left_by != LeftBy::ThisMachine
             && first_boot(&self.root).is_some_and(|first_boot| begins + BACKDATED + MOST_SKEW < first_boot);
         if is_older { Err(NoProof::Older) } else { Ok(pair) }
     }
 }
 
-/// kubelet's current certificate.
 pub(super) struct Present {
     pub pair: PemPair,
     holder: Holder,
     begins: OffsetDateTime,
 }
 
-/// kubelet's current certificate, if it is the certificate of a node, is valid now, and the kubeconfig has the
-/// certificate's key.
+/// kubelet's current certificate, if it is a node's certificate, is valid now, and the kubeconfig has its key.
 pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoProof> {
     let text = std::fs::read_to_string(root.join(KUBECONFIG)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => NoProof::NoKubeconfig,
@@ -112,7 +110,7 @@ pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoPro
     }
 }
 
-/// When cloud-init first ran on this instance; `None` if unknown.
+/// The time at which cloud-init first ran on this instance. `None` if unknown.
 fn first_boot(root: &Path) -> Option<OffsetDateTime> {
     let text = std::fs::read_to_string(root.join(FIRST_BOOT)).ok()?;
     let (_pid, seconds) = text.split_once(':')?;

@@ -81,7 +81,7 @@ async fn a_boot_config_of_another_release_trusts_no_server_of_this_one() {
     }
 }
 
-/// An authenticator whose tokens contain the number of refused tokens before them.
+/// An authenticator whose token is the number of tokens that servers have refused so far.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
@@ -109,7 +109,7 @@ async fn only_a_refused_token_changes_the_form_of_tokens() {
         request: BootstrapRequest::for_node_config(),
         identity: Identity::default(),
     };
-    // The bound port belongs to no other process, and nothing listens on it.
+    // The test has bound the port but does not listen, so connections to the port are refused.
     let bound = tokio::net::TcpSocket::new_v4().unwrap();
     bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let silent = format!("https://{}/", bound.local_addr().unwrap());
@@ -124,8 +124,8 @@ async fn only_a_refused_token_changes_the_form_of_tokens() {
     assert_eq!(tokens, ["0", "1", "1", "1", "2"]);
 }
 
-/// kops-controller of kOps 1.34.0 and 1.34.1 answers `callback failed` to the proof that other releases expect. If kops-controller did not
-/// call back before it answered so, the form of the proof does not change.
+/// kops-controller of kOps 1.34.0 and 1.34.1 answers `callback failed` if the machine gives the proof that other releases expect. If
+/// kops-controller answers `callback failed` without a call-back, the form of the proof does not change.
 #[tokio::test]
 async fn an_answered_call_back_that_failed_changes_the_form_of_the_proof() {
     kops_agent_net::tls::install_provider();
@@ -148,7 +148,7 @@ async fn an_answered_call_back_that_failed_changes_the_form_of_the_proof() {
     };
     let servers = Server::from_urls(&[server.url()], "").unwrap();
     let accept = |answer: BootstrapResponse| Ok(answer.node_config);
-    // The proof that kops-controller gets from the machine's address for the last request.
+    // Calls back as kops-controller does, and returns the proof that the machine gives for the last request.
     let proof = async || {
         let last = server.asked().pop().unwrap();
         let challenge = BootstrapRequest::parse(last.body.as_bytes()).unwrap().challenge.unwrap();

@@ -8,9 +8,8 @@ use kops_agent_net::random;
 
 use super::server::{Failure, Server};
 
-/// Asks every address of every server until one succeeds, or reports that this machine is registered. The order is
-/// random across all servers, so that the machines of a group do not all ask one address first. Returns the server's
-/// URL, too.
+/// Asks every address of every server until one succeeds, or answers that this machine is registered. The order is random across all
+/// servers, so that the machines of a group do not all begin with one address. Returns the server's URL and its answer.
 pub(super) async fn ask_each<T>(
     servers: &[Server],
     ask: impl AsyncFn(&Server, SocketAddr) -> Result<T, Failure>,
@@ -39,17 +38,17 @@ pub(super) async fn ask_each<T>(
     Err(Failures(failures))
 }
 
-/// Why each server failed, with the requested address, in the order of the requests.
+/// Each asked address with its failure, in the order of the requests.
 #[derive(Debug)]
 pub(super) struct Failures(Vec<(String, Failure)>);
 
 impl Failures {
-    /// The requested servers, each with its address and its failure.
+    /// The asked addresses, each with its failure.
     pub(super) fn each(&self) -> impl Iterator<Item = (&str, &Failure)> {
         self.0.iter().map(|(server, failure)| (server.as_str(), failure))
     }
 
-    /// The server that reports that this machine is registered. That server is always the last server that was asked.
+    /// The server that answers that this machine is registered. It is always the last server that was asked.
     pub(super) fn registered(&self) -> Option<&str> {
         match self.0.last() {
             Some((server, Failure::AlreadyRegistered)) => Some(server),
@@ -68,7 +67,7 @@ impl Failures {
         })
     }
 
-    /// Whether nothing listens at any of the addresses. A server that cannot serve yet does listen.
+    /// Whether nothing listens at any of the addresses. A server that starts and cannot serve requests yet already listens.
     pub(super) fn is_unanswered(&self) -> bool {
         self.0.iter().all(|(_, failure)| failure.is_without_listener())
     }
@@ -98,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// The ports that are asked in one round, if each address fails like this.
+    /// The ports that one round asks, if the request to each address fails with `fails`.
     async fn ports_asked(servers: &[Server], fails: impl Fn() -> Failure) -> (Vec<u16>, Failures) {
         let ports = RefCell::new(Vec::new());
         let ask = async |_: &Server, address: SocketAddr| {

@@ -20,19 +20,18 @@ use kops_agent_cloud::callback::CallbackServerError;
 use kops_agent_net::dns::{NameError, SystemResolver};
 use kops_agent_net::http::{self, HttpError, cluster_client, innermost_cause};
 
-/// Timeout of a request with its answer (upstream: `pkg/kopscontrollerclient/client.go`).
+/// Timeout of a request, including its response (upstream: `pkg/kopscontrollerclient/client.go`).
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// The part of `REQUEST_TIMEOUT` for the connection and its TLS handshake. With this limit, a server that accepts
-/// connections but stays silent does not delay the next address.
+/// Timeout of the connection and its TLS handshake. It is short so that a server that accepts connections but does not respond delays the
+/// next address only a little.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many addresses of one name are asked. A cluster has fewer control planes, and a name that leads nowhere costs at
-/// most two minutes.
+/// The maximum number of addresses of one name to ask. Usually, a cluster has fewer control planes. If none of eight addresses responds,
+/// the requests take at most two minutes.
 const MOST_ADDRESSES: usize = 8;
-/// Timeout of finding the addresses of a name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest answer that is read, in bytes. A configuration has about ten thousand bytes.
+/// The maximum size of a response, in bytes. A configuration has about ten thousand bytes.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// How much of a refusal is read, in bytes.
+/// The maximum number of bytes to read of an error response.
 const LONGEST_REFUSAL: usize = 1024;
 const LONGEST_LINE: usize = 200;
 
@@ -42,7 +41,7 @@ const PLACEHOLDERS: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xdead, 0xadd, 0, 0, 0, 0, 0)),
 ];
 
-/// There is no server to ask.
+/// The boot config names no usable server.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoServer {
     #[error(
@@ -50,7 +49,7 @@ pub enum NoServer {
          {problem}; use a URL such as https://kops-controller.internal.CLUSTER:3988/"
     )]
     Url { url: String, problem: String },
-    /// There is no certificate of an authority, so the agent could not detect an impostor.
+    /// Without a certificate of an authority, the agent could not detect an impostor.
     #[error(
         "the boot config's ConfigServer.CACertificates has no certificate of an authority, so this machine cannot verify \
          kops-controller; give this instance the user-data that `kops update cluster --yes` writes"
@@ -64,7 +63,6 @@ impl Failing for NoServer {
     }
 }
 
-/// Why one request failed.
 #[derive(Debug, Error)]
 pub(super) enum Failure {
     #[error("it is not in DNS yet: {0}")]
@@ -90,7 +88,7 @@ pub(super) enum Failure {
     /// This machine's Node exists and is Ready.
     #[error("this machine is registered")]
     AlreadyRegistered,
-    /// A Node of this machine's name exists and is Ready, and this machine cannot prove that it is that node.
+    /// A Ready Node has this machine's name, and this machine cannot prove that the Node is its own.
     #[error(
         "it answers with 409: a Node of this machine's name is registered and Ready. Nothing proves that \
          this machine is that node: {0}. So the Node may belong to an earlier machine. The name is free when \
@@ -100,9 +98,9 @@ pub(super) enum Failure {
     #[error("it answers with {status}{line}{advice}")]
     Refused {
         status: u16,
-        /// The first line of the answer; begins with punctuation.
+        /// The first line of the answer. It begins with punctuation.
         line: String,
-        /// The remedy; begins with punctuation.
+        /// The remedy. It begins with punctuation.
         advice: &'static str,
     },
     #[error("its answer {0}")]
@@ -111,23 +109,21 @@ pub(super) enum Failure {
 
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    /// The configured URL, for messages.
+    /// The configured URL, for display.
     pub shown: String,
-    /// The URL for the POST request.
     url: Url,
-    /// The name that the server's certificate must have, if it is not the host of the URL.
+    /// The name that the server's certificate must have. Empty if the name is the host of the URL.
     tls_server_name: String,
 }
 
 impl Failure {
-    /// Whether the server does not know the requested path. Upstream's kops-controller does not know the path of
-    /// renewals.
+    /// Whether the server does not know the requested path. Upstream's kops-controller does not know the path for renewals.
     pub(super) fn is_unknown_path(&self) -> bool {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
     }
 
-    /// Whether nothing listens at the address, so that an early retry puts no load on a server. Returns false for a failed name lookup,
-    /// because early retries would put load on name servers, which other machines use too.
+    /// Whether nothing listens at the address, so that an early retry causes no load on a server. A failed name lookup returns false,
+    /// because early retries would load the name servers, which other machines use too.
     pub(super) fn is_without_listener(&self) -> bool {
         matches!(self, Failure::NotListening(_))
     }
@@ -162,12 +158,12 @@ impl Server {
         Ok(Server { shown: shown.to_owned(), url, tls_server_name: tls_server_name.to_owned() })
     }
 
-    /// The server's URL for renewals.
+    /// The server with its URL for renewals.
     pub(super) fn renewing(&self) -> Server {
         self.asked_at(renewal::PATH)
     }
 
-    /// The server's URL for slots.
+    /// The server with its URL for slots.
     pub(super) fn pacing(&self) -> Server {
         self.asked_at(message::PATH)
     }
@@ -179,7 +175,7 @@ impl Server {
         Server { url, ..self.clone() }
     }
 
-    /// The server's URL, with the requested address if the host is a name.
+    /// The server's URL for display. If the host is a name, the URL is followed by the requested address.
     pub(super) fn shown_at(&self, address: SocketAddr) -> String {
         match self.literal_address() {
             Some(_) => self.shown.clone(),
@@ -192,8 +188,7 @@ impl Server {
         host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
 
-    /// At most [`MOST_ADDRESSES`] of the server's addresses, chosen at random. Early in the life of a cluster, a server
-    /// has no address.
+    /// At most [`MOST_ADDRESSES`] of the server's addresses, chosen at random. The result may be empty while a cluster is new.
     pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or(PORT);
@@ -211,7 +206,7 @@ impl Server {
         Ok(found.into_iter().take(MOST_ADDRESSES).map(|address| SocketAddr::new(address, port)).collect())
     }
 
-    /// Posts a request to this address, and returns the body of the answer.
+    /// Posts a request to this address, and returns the body of the response.
     pub(super) async fn post(
         &self,
         trust: &ClientConfig,
@@ -220,7 +215,7 @@ impl Server {
         body: String,
     ) -> Result<Vec<u8>, Failure> {
         let mut url = self.url.clone();
-        // TLS verifies the name in the URL. The address to connect to is already known.
+        // The connection goes to `address`. TLS verifies the host in the URL, so the URL must contain the server's name.
         if !self.tls_server_name.is_empty() && url.set_host(Some(&self.tls_server_name)).is_err() {
             return Err(Failure::Unreachable(format!(
                 "{:?} is not a valid server name",
@@ -246,7 +241,7 @@ impl Server {
     }
 }
 
-/// The addresses that are not placeholders.
+/// Removes the placeholder addresses.
 fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
     let used: Vec<IpAddr> = found.iter().copied().filter(|address| !PLACEHOLDERS.contains(address)).collect();
     match found.first() {
@@ -256,7 +251,7 @@ fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
 }
 
 async fn refused(status: u16, answer: Response) -> Failure {
-    // The server's reason only informs the operator. If the reason cannot be read, it is left out.
+    // The response's reason is only for the operator. If the reason cannot be read, the error omits it.
     let bytes = http::beginning(answer, LONGEST_REFUSAL, |bytes| bytes.contains(&b'\n')).await;
     let line = first_line(&bytes);
     let line = if line.is_empty() { line } else { format!(" ({line})") };
@@ -364,7 +359,7 @@ mod tests {
         assert_eq!(in_use(&parse(&["10.0.0.1"])).unwrap(), parse(&["10.0.0.1"]));
     }
 
-    /// The failure of a server at this address.
+    /// The failure of a request to this address.
     async fn asked(at: SocketAddr) -> Failure {
         let authority = Authority::new("kubernetes-ca").unwrap().pem;
         let trust = kops_agent_net::tls::client_config_trusting(&authority).unwrap();
@@ -374,7 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_nothing_listens_on_is_no_server() {
-        // The bound port belongs to no other process.
+        // The test has bound the port, so no other process listens on it.
         let bound = tokio::net::TcpSocket::new_v4().unwrap();
         bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let failure = asked(bound.local_addr().unwrap()).await;

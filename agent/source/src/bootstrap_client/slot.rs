@@ -15,17 +15,16 @@ use super::identity::{KUBECONFIG, present};
 use super::round::ask_each;
 use super::server::{Failure, NoServer, Server};
 
-/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
     /// The server is upstream's kops-controller, which has no slots.
     NotServed,
-    /// It is unknown whether there is a slot, for this reason.
+    /// The client could not find out whether the node has a slot, for this reason.
     Unknown(String),
 }
 
 impl KopsController {
-    /// Asks the servers for a slot of this node. Each address of each server is asked once, until one gives a decision.
+    /// Requests a slot for this node. Asks each address of each server once, until a server decides.
     pub async fn slot(&self, request: SlotRequest) -> Result<SlotAnswer, NoAnswer> {
         let trust = self.showing_its_certificate().map_err(NoAnswer::Unknown)?;
         let servers = self.servers_of_slots().map_err(|error| NoAnswer::Unknown(error.to_string()))?;
@@ -45,7 +44,7 @@ impl KopsController {
         }
     }
 
-    /// The TLS configuration with kubelet's current certificate, which changes with each renewal.
+    /// The TLS configuration with kubelet's current certificate. It is made for each request, because a renewal replaces the certificate.
     fn showing_its_certificate(&self) -> Result<ClientConfig, String> {
         let present = present(&self.identity.root, OffsetDateTime::now_utc())
             .map_err(|problem| format!("cannot authenticate with kubelet's certificate: {problem}"))?
@@ -54,8 +53,8 @@ impl KopsController {
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
     }
 
-    /// The servers, and this machine's own server if it is a control plane. Without DNS, a control plane may not find
-    /// the others, and a single control plane has no others.
+    /// The servers to ask for a slot. A control plane also asks its own server: without DNS, it may not find other control planes, or may
+    /// be the only one.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
         let mut servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         if self.identity.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
@@ -65,12 +64,11 @@ impl KopsController {
     }
 }
 
-/// The outcomes of all servers.
 #[derive(Default)]
 struct Outcomes {
-    /// Servers that have slots, but cannot decide now.
+    /// The failures of servers that have slots, but cannot decide now.
     troubles: Vec<String>,
-    /// Servers that do not answer.
+    /// The failures of servers that do not answer.
     silence: Vec<String>,
     is_upstream: bool,
 }
@@ -85,8 +83,8 @@ impl Outcomes {
         }
     }
 
-    /// Combines the failures of all servers. If a server answers 404 or 405 and no other server has slots, the result is that
-    /// kops-controller has no slots, even if some servers do not answer.
+    /// The result for the failures of all servers, some of which may not have answered. If a server answers 404 or 405 and no server has
+    /// slots, the result is that kops-controller has no slots.
     fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;

@@ -8,12 +8,12 @@ use serde_with::apply;
 use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
-/// An addon of the user.
+/// An add-on that the user provides.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSpec {
-    /// The location of the addon's manifest.
+    /// The location of the add-on's manifest.
     pub manifest: String,
 }
 
@@ -22,7 +22,7 @@ pub struct AddonSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterAutoscalerConfig {
     pub enabled: Option<bool>,
-    /// How the cluster autoscaler chooses the group to enlarge.
+    /// The strategy by which the cluster autoscaler chooses the group to enlarge.
     pub expander: String,
     /// Whether the cluster autoscaler keeps similar groups at the same size.
     pub balance_similar_node_groups: Option<bool>,
@@ -30,35 +30,35 @@ pub struct ClusterAutoscalerConfig {
     pub emit_per_nodegroup_metrics: Option<bool>,
     /// Whether the cluster autoscaler uses its built-in list of EC2 types.
     pub aws_use_static_instance_list: Option<bool>,
-    /// Whether the cluster autoscaler ignores the pods of DaemonSets in a node's utilization.
+    /// Whether the cluster autoscaler excludes the pods of DaemonSets when it computes a node's utilization.
     pub ignore_daemon_sets_utilization: Option<bool>,
-    /// The cluster autoscaler may remove a node below this utilization.
+    /// The utilization below which the cluster autoscaler may remove a node.
     pub scale_down_utilization_threshold: Option<String>,
-    /// Whether the cluster autoscaler never removes nodes that have pods of custom controllers.
+    /// Whether the cluster autoscaler keeps every node that has pods of custom controllers.
     pub skip_nodes_with_custom_controller_pods: Option<bool>,
-    /// Whether the cluster autoscaler never removes nodes that have pods of kube-system.
+    /// Whether the cluster autoscaler keeps every node that has pods of kube-system.
     pub skip_nodes_with_system_pods: Option<bool>,
-    /// Whether the cluster autoscaler never removes nodes that have pods with local storage.
+    /// Whether the cluster autoscaler keeps every node that has pods with local storage.
     pub skip_nodes_with_local_storage: Option<bool>,
-    /// Minimum age of a pending pod that causes a scale-up.
+    /// Minimum age at which a pending pod can cause a scale-up.
     pub new_pod_scale_up_delay: Option<String>,
-    /// Wait between a scale-up and the next scale-down.
+    /// Time between a scale-up and the next scale-down.
     pub scale_down_delay_after_add: Option<String>,
-    /// Time for which a node must be unneeded before it is removed.
+    /// Time that a node must be unneeded before the cluster autoscaler removes it.
     pub scale_down_unneeded_time: Option<String>,
-    /// Time for which a node that is not ready must be unneeded before it is removed.
+    /// Time that a node that is not ready must be unneeded before the cluster autoscaler removes it.
     pub scale_down_unready_time: Option<String>,
     /// Whether nodes are cordoned before they are terminated.
     pub cordon_node_before_terminating: Option<bool>,
     pub image: Option<String>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
-    /// Maximum time until a new node is ready.
+    /// Maximum time until a new node must be ready.
     pub max_node_provision_time: String,
     pub pod_annotations: BTreeMap<String, String>,
-    /// Whether kOps writes the priorities of the expander `priority`.
+    /// Whether kOps writes the configuration of the expander `priority`.
     pub create_priority_expander_config: Option<bool>,
-    /// Priorities for the expander `priority`. They replace kOps' priorities.
+    /// Priorities for the expander `priority`, in place of kOps' priorities.
     pub custom_priority_expander_config: BTreeMap<String, Vec<String>>,
 }
 
@@ -79,13 +79,13 @@ pub struct CertManagerConfig {
     pub enabled: Option<bool>,
     pub managed: Option<bool>,
     pub image: Option<String>,
-    /// The issuer of certificates that name no issuer.
+    /// The issuer for certificates that name no issuer.
     pub default_issuer: Option<String>,
     pub nameservers: Vec<String>,
     /// Route 53 zones that cert-manager may change.
     #[serde(rename = "hostedZoneIDs")]
     pub hosted_zone_ids: Vec<String>,
-    /// Feature gates, each on or off.
+    /// Feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, bool>,
 }
 
@@ -101,7 +101,7 @@ pub struct NodeProblemDetectorConfig {
     pub cpu_limit: Option<Quantity>,
 }
 
-/// The controller of volume snapshots.
+/// The controller for volume snapshots.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -119,7 +119,7 @@ pub struct KarpenterConfig {
     pub log_format: String,
     pub log_level: String,
     pub image: String,
-    /// Feature gates in the form of a flag, separated by commas.
+    /// Feature gates in the syntax of the flag, separated by commas.
     pub feature_gates: String,
     pub memory_limit: Option<Quantity>,
     pub memory_request: Option<Quantity>,
@@ -131,6 +131,6 @@ pub struct KarpenterConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NTPConfig {
-    /// Whether kOps configures time synchronization. Unset means yes.
+    /// Whether kOps configures time synchronization. The default is yes.
     pub managed: Option<bool>,
 }

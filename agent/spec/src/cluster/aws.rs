@@ -8,7 +8,7 @@ use serde_with::apply;
 use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
-/// The driver for EBS volumes.
+/// The CSI driver for EBS volumes.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -18,7 +18,7 @@ pub struct EBSCSIDriverSpec {
     /// Maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
-    /// Maximum number of requests to the API server in a burst. A burst may exceed `kube_api_qps`.
+    /// Maximum number of requests to the API server in a short burst, which may exceed `kube_api_qps`.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
     /// Whether the driver's controller uses the host's network.
@@ -48,7 +48,7 @@ pub struct NodeTerminationHandlerSpec {
     /// Whether the handler taints terminated nodes as out of service.
     pub enable_out_of_service_taint: Option<bool>,
     pub prometheus_enable: Option<bool>,
-    /// Whether the handler takes events from a queue.
+    /// Whether the handler reads events from an SQS queue.
     #[serde(rename = "enableSQSTerminationDraining")]
     pub enable_sqs_termination_draining: Option<bool>,
     /// Whether the handler excludes nodes from load balancers before it cordons them.
@@ -56,7 +56,7 @@ pub struct NodeTerminationHandlerSpec {
     /// Tag of the auto scaling groups that the handler manages.
     #[serde(rename = "managedASGTag")]
     pub managed_asg_tag: Option<String>,
-    /// Grace period of pods in seconds. A negative value means the grace period of each pod.
+    /// Grace period of pods in seconds. If the value is negative, each pod's own grace period applies.
     pub pod_termination_grace_period: Option<i32>,
     pub taint_node: Option<bool>,
     pub memory_limit: Option<Quantity>,
@@ -65,7 +65,7 @@ pub struct NodeTerminationHandlerSpec {
     pub version: Option<String>,
     /// Template of the messages that the handler sends.
     pub webhook_template: Option<String>,
-    /// Where the handler sends messages.
+    /// URL to which the handler sends messages.
     #[serde(rename = "webhookURL")]
     pub webhook_url: Option<String>,
 }
@@ -99,19 +99,19 @@ pub struct PodIdentityWebhookSpec {
     pub replicas: i64,
 }
 
-/// Instances that are started before they are needed (AWS).
+/// Instances that AWS starts in advance, before the group needs them.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WarmPoolSpec {
     pub min_size: i64,
-    /// Maximum number of instances: the warm pool and the instances in use together. 0 disables the pool.
+    /// Maximum number of instances in the warm pool and in use together. 0 disables the pool.
     pub max_size: Option<i64>,
     /// Whether the warm pool uses a lifecycle hook: AWS then waits for each instance's report that it is
     /// ready.
     pub enable_lifecycle_hook: bool,
     /// Seconds to wait for an instance's report that it is ready.
     pub lifecycle_hook_timeout: Option<i32>,
-    /// Images that warming instances pull, in addition to kOps' own images.
+    /// Images that instances in the warm pool pull, in addition to kOps' own images.
     pub additional_images: Vec<String>,
 }

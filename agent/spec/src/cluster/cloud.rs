@@ -30,7 +30,7 @@ pub struct CloudProviderSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSSpec {
-    /// The driver for EBS volumes.
+    /// The CSI driver for EBS volumes.
     #[serde(rename = "ebsCSIDriver")]
     pub ebs_csi_driver: Option<EBSCSIDriverSpec>,
     /// The handler that drains nodes before their instances terminate.
@@ -38,7 +38,7 @@ pub struct AWSSpec {
     pub load_balancer_controller: Option<LoadBalancerControllerSpec>,
     /// The webhook that gives pods IAM roles.
     pub pod_identity_webhook: Option<PodIdentityWebhookSpec>,
-    /// The warm pool: instances that are started before they are needed.
+    /// Instances that AWS starts in advance, before the group needs them.
     pub warm_pool: Option<WarmPoolSpec>,
     /// IP families of a node's addresses, in order: `ipv4`, `ipv6`.
     #[serde(rename = "nodeIPFamilies")]
@@ -46,16 +46,16 @@ pub struct AWSSpec {
     /// Whether nodes are named by their private DNS name instead of their instance id.
     #[serde(rename = "useIPBasedNodeNames")]
     pub use_ip_based_node_names: Option<bool>,
-    /// Whether load balancers of Services do not change the nodes' security group.
+    /// Whether load balancers of Services leave the nodes' security group unchanged.
     pub disable_security_group_ingress: Option<bool>,
-    /// Security group of all load balancers of Services.
+    /// Security group for all load balancers of Services.
     pub elb_security_group: Option<String>,
     /// If `Managed`, network load balancers of Services get security groups.
     pub nlb_security_group_mode: Option<String>,
     pub spotinst_product: Option<String>,
     /// The goal that Spot by NetApp optimizes for.
     pub spotinst_orientation: Option<String>,
-    /// Download location of AWS' cloud provider binaries. It replaces their default location.
+    /// Download location of AWS' cloud provider binaries, in place of the default location.
     pub binaries_location: Option<String>,
 }
 
@@ -78,7 +78,7 @@ pub struct AzureSpec {
     pub admin_user: String,
 }
 
-/// DigitalOcean as the cluster's cloud. It has no settings.
+/// DigitalOcean. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DOSpec {}
 
@@ -90,33 +90,33 @@ pub struct GCESpec {
     #[serde_with(skip_apply)]
     pub project: String,
     pub service_account: String,
-    /// Whether the cluster spans zones.
+    /// Whether the cluster spans several zones.
     pub multizone: Option<bool>,
     /// Network tags of nodes, to which firewall rules apply.
     pub node_tags: Option<String>,
     pub node_instance_prefix: Option<String>,
-    /// The driver for persistent disks.
+    /// The CSI driver for persistent disks.
     #[serde(rename = "pdCSIDriver")]
     pub pd_csi_driver: Option<PDCSIDriver>,
     /// Whether machines get a start-up script instead of user-data.
     pub use_startup_script: Option<bool>,
-    /// Download location of Google's cloud provider binaries. It replaces their default location.
+    /// Download location of Google's cloud provider binaries, in place of the default location.
     pub binaries_location: Option<String>,
 }
 
-/// Hetzner Cloud as the cluster's cloud. It has no settings.
+/// Hetzner Cloud. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HetznerSpec {}
 
-/// Scaleway as the cluster's cloud. It has no settings.
+/// Scaleway. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScalewaySpec {}
 
-/// Linode as the cluster's cloud. It has no settings.
+/// Linode. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinodeSpec {}
 
-/// Settings that any cloud can have.
+/// Cloud settings that do not depend on the cloud.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -125,7 +125,7 @@ pub struct CloudConfiguration {
     pub manage_storage_classes: Option<bool>,
 }
 
-/// The driver for persistent disks of Google.
+/// The CSI driver for Google's persistent disks.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -15,20 +15,20 @@ use crate::scalars::Quantity;
 pub struct CloudControllerManagerConfig {
     /// `--master`: address of the API server.
     pub master: String,
-    /// `--v` (left out when `0`): verbosity of the log.
+    /// `--v`: verbosity of the log. kOps omits the flag if the value is `0`.
     pub log_level: i32,
-    /// Container image, before kOps applies the registry and the proxy of `spec.assets` to its name.
+    /// Container image. The name does not yet contain the registry or proxy of `spec.assets`.
     pub image: String,
     /// `--cloud-provider`: the cloud, by kOps' id.
     pub cloud_provider: String,
     /// `--cluster-name`: prefix of the names of cloud resources.
     pub cluster_name: String,
-    /// `--allow-untagged-cloud`: run even if cloud resources have no tag of a cluster.
+    /// `--allow-untagged-cloud`: run even if cloud resources have no cluster tag.
     pub allow_untagged_cloud: Option<bool>,
     /// `--cluster-cidr`: addresses of pods.
     #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: String,
-    /// `--allocate-node-cidrs`: assign each node addresses for its pods.
+    /// `--allocate-node-cidrs`: assign a range of pod addresses to each node.
     #[serde(rename = "allocateNodeCIDRs")]
     pub allocate_node_cidrs: Option<bool>,
     /// `--configure-cloud-routes`: configure routes to pods in the cloud.
@@ -36,16 +36,16 @@ pub struct CloudControllerManagerConfig {
     /// `--controllers`: controllers to run. `*` means the default controllers, and `-name` disables the
     /// controller `name`.
     pub controllers: Vec<String>,
-    /// `--cidr-allocator-type`: how pod addresses are assigned.
+    /// `--cidr-allocator-type`: how nodes get their ranges of pod addresses.
     pub cidr_allocator_type: Option<String>,
     /// Leader election among the instances of the cloud-controller-manager.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--use-service-account-credentials`: give each controller its own service account.
     pub use_service_account_credentials: Option<bool>,
-    /// `--enable-leader-migration`: share leadership with kube-controller-manager during a migration from it.
+    /// `--enable-leader-migration`: share the leader lock with kube-controller-manager while controllers move from it.
     pub enable_leader_migration: Option<bool>,
     pub cpu_request: Option<Quantity>,
-    /// `--node-status-update-frequency`: how often nodes' addresses are refreshed.
+    /// `--node-status-update-frequency`: interval between refreshes of nodes' addresses.
     pub node_status_update_frequency: Option<Duration>,
     /// `--concurrent-node-syncs`: number of nodes that are handled at the same time.
     pub concurrent_node_syncs: Option<i32>,

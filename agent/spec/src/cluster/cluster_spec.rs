@@ -35,33 +35,33 @@ pub struct ClusterSpec {
     /// The channel that recommends versions.
     pub channel: String,
     pub addons: Vec<AddonSpec>,
-    /// Locations of the cluster's files.
+    /// Locations of the cluster's folders in the state store.
     #[serde_with(skip_apply)]
     pub config_store: ConfigStoreSpec,
     #[serde_with(skip_apply)]
     pub cloud_provider: CloudProviderSpec,
-    /// Gossip, which replaces DNS; removed in kOps 1.37.
+    /// Gossip, which replaces DNS. kOps 1.37 removes this field.
     pub gossip_config: Option<GossipConfig>,
     /// Version of Kubernetes, or the URL of a build. A completed spec has the version without a leading `v`.
     pub kubernetes_version: String,
     /// The DNS zone of the cluster's names, by name or id.
     pub dns_zone: String,
-    /// Gossip settings of dns-controller; removed in kOps 1.37.
+    /// Gossip settings of dns-controller. kOps 1.37 removes this field.
     pub dns_controller_gossip_config: Option<DNSControllerGossipConfig>,
-    /// Domain of names inside the cluster.
+    /// Domain of DNS names inside the cluster.
     #[serde(rename = "clusterDNSDomain")]
     pub cluster_dns_domain: String,
     /// Addresses that may connect by SSH.
     pub ssh_access: Vec<String>,
     /// Addresses that may connect to node ports.
     pub node_port_access: Vec<String>,
-    /// Name of an SSH key that the cloud knows.
+    /// Name of an SSH key that is registered in the cloud.
     pub ssh_key_name: Option<String>,
-    /// Whether machines update themselves: `automatic` or `external`.
+    /// Whether machines install operating system updates: `automatic` or `external` (they do not).
     pub update_policy: Option<String>,
     /// ARNs of existing IAM policies for machines, by role.
     pub external_policies: BTreeMap<String, Vec<String>>,
-    /// IAM policies for machines, by role. The user writes them in JSON.
+    /// IAM policies for machines, by role, as JSON that the user writes.
     pub additional_policies: BTreeMap<String, String>,
     /// Files that the user adds to nodes.
     pub file_assets: Vec<FileAssetSpec>,
@@ -77,9 +77,9 @@ pub struct ClusterSpec {
     pub kube_proxy: Option<KubeProxyConfig>,
     pub kubelet: Option<KubeletConfigSpec>,
     pub control_plane_kubelet: Option<KubeletConfigSpec>,
-    /// Settings that any cloud can have.
+    /// Cloud settings that do not depend on the cloud.
     pub cloud_config: Option<CloudConfiguration>,
-    /// The controller that publishes the cluster's DNS names outside of the cluster.
+    /// The controller that publishes the cluster's names in external DNS.
     #[serde(rename = "externalDNS")]
     pub external_dns: Option<ExternalDNSConfig>,
     /// Time synchronization of machines.
@@ -91,13 +91,13 @@ pub struct ClusterSpec {
     pub cert_manager: Option<CertManagerConfig>,
     #[serde_with(skip_apply)]
     pub networking: NetworkingSpec,
-    /// Access to the Kubernetes API.
+    /// How clients reach the Kubernetes API.
     #[serde_with(skip_apply)]
     pub api: APISpec,
-    /// Authentication of the API server's users.
+    /// How the API server authenticates users.
     pub authentication: Option<AuthenticationSpec>,
     pub authorization: Option<AuthorizationSpec>,
-    /// How nodes prove their identity; no longer used.
+    /// How nodes prove their identity. kOps no longer uses this field.
     pub node_authorization: Option<NodeAuthorizationSpec>,
     /// Tags of all cloud resources of the cluster.
     pub cloud_labels: BTreeMap<String, String>,
@@ -107,7 +107,7 @@ pub struct ClusterSpec {
     pub assets: Option<AssetsSpec>,
     /// Cloud identities of nodes and service accounts.
     pub iam: Option<IAMSpec>,
-    /// Whether etcd's content is encrypted with the secret `encryptionconfig`.
+    /// Whether the API server encrypts the content of etcd with the secret `encryptionconfig`.
     pub encryption_config: Option<bool>,
     /// Settings of the tools that create a cluster's resources, such as Terraform.
     pub target: Option<TargetSpec>,
@@ -117,21 +117,21 @@ pub struct ClusterSpec {
     pub sysctl_parameters: Vec<String>,
     pub rolling_update: Option<RollingUpdate>,
     pub cluster_autoscaler: Option<ClusterAutoscalerConfig>,
-    /// Where the keys that verify service account tokens are published.
+    /// Where the cluster publishes the public keys that verify service account tokens.
     pub service_account_issuer_discovery: Option<ServiceAccountIssuerDiscoveryConfig>,
-    /// The controller of volume snapshots.
+    /// The controller for volume snapshots.
     pub snapshot_controller: Option<SnapshotControllerConfig>,
     pub karpenter: Option<KarpenterConfig>,
 }
 
-/// Locations of a cluster's files.
+/// Locations of a cluster's folders in the state store.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ConfigStoreSpec {
     /// The cluster's folder in the state store.
     pub base: String,
-    /// The folder of key sets.
+    /// The folder of keysets.
     pub keypairs: String,
     pub secrets: String,
 }
@@ -141,11 +141,11 @@ pub struct ConfigStoreSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AssetsSpec {
-    /// Registry to which all images are copied.
+    /// Registry to which kOps copies all images.
     pub container_registry: Option<String>,
-    /// Server to which all files are copied.
+    /// Server to which kOps copies all files.
     pub file_repository: Option<String>,
-    /// Registry through which all images are pulled (a pull-through cache).
+    /// Registry through which nodes pull all images (a pull-through cache).
     pub container_proxy: Option<String>,
 }
 
@@ -161,9 +161,9 @@ pub struct TargetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TerraformSpec {
-    /// Additional settings of the Terraform provider.
+    /// Additional settings of Terraform's provider for the cloud.
     pub provider_extra_config: BTreeMap<String, String>,
-    /// Additional settings of the Terraform provider that writes files.
+    /// Additional settings of Terraform's provider that writes files.
     pub files_provider_extra_config: BTreeMap<String, String>,
 }
 
@@ -175,6 +175,6 @@ pub struct RollingUpdate {
     pub drain_and_terminate: Option<bool>,
     /// Maximum number or percentage of nodes that are unavailable at a time.
     pub max_unavailable: Option<IntOrString>,
-    /// Maximum number or percentage of nodes that are created in addition during the update.
+    /// Maximum number or percentage of additional nodes during the update.
     pub max_surge: Option<IntOrString>,
 }

@@ -16,21 +16,21 @@ pub struct KubeDNSConfig {
     pub cache_max_concurrent: i64,
     /// Taints that the DNS pods tolerate.
     pub tolerations: Vec<Toleration>,
-    /// Where the pods are placed (`corev1.Affinity`).
+    /// Affinity of the DNS pods (`corev1.Affinity`).
     pub affinity: Option<serde_json::Value>,
     #[serde(rename = "coreDNSImage")]
     pub core_dns_image: String,
     /// Image of the autoscaler that sets the number of DNS pods.
     pub cpa_image: String,
     pub domain: String,
-    /// The whole Corefile. It replaces kOps' Corefile.
+    /// The complete Corefile, in place of kOps' Corefile.
     pub external_core_file: String,
     /// The DNS server: `CoreDNS` or `KubeDNS`.
     pub provider: String,
     #[serde(rename = "serverIP")]
     pub server_ip: String,
     pub stub_domains: BTreeMap<String, Vec<String>>,
-    /// Servers for all names outside of the cluster.
+    /// Name servers for all names outside of the cluster.
     pub upstream_nameservers: Vec<String>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
@@ -47,14 +47,14 @@ pub struct KubeDNSConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeLocalDNSConfig {
     pub enabled: Option<bool>,
-    /// The whole Corefile. It replaces kOps' Corefile.
+    /// The complete Corefile, in place of kOps' Corefile.
     pub external_core_file: String,
     pub additional_config: String,
     pub image: Option<String>,
     /// The address that the cache listens on.
     #[serde(rename = "localIP")]
     pub local_ip: String,
-    /// Whether the cache forwards all queries to the cluster's DNS.
+    /// Whether the cache forwards all queries to the cluster's DNS server.
     #[serde(rename = "forwardToKubeDNS")]
     pub forward_to_kube_dns: Option<bool>,
     pub memory_request: Option<Quantity>,
@@ -62,23 +62,22 @@ pub struct NodeLocalDNSConfig {
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// A taint that a pod tolerates (`corev1.Toleration`).
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
-    /// The taint's key. Empty matches every key.
+    /// The taint's key. An empty key matches every taint.
     pub key: String,
-    /// How the taint's value is compared: `Exists` accepts any value, `Equal` only `value`.
+    /// How the taint's value is compared: `Exists` accepts any value, and `Equal` accepts only `value`.
     pub operator: String,
     pub value: String,
-    /// The taint's effect. Empty matches every effect.
+    /// The taint's effect. An empty effect matches every effect.
     pub effect: String,
-    /// Seconds for which the pod stays on a node with the taint.
+    /// Seconds that the pod may stay on a node with the taint.
     pub toleration_seconds: Option<i64>,
 }
 
-/// The controller that publishes the cluster's DNS names outside of the cluster.
+/// The controller that publishes the cluster's names in external DNS.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -92,13 +91,13 @@ pub struct ExternalDNSConfig {
     pub priority_class_name: Option<String>,
 }
 
-/// Whether a cluster of this name publishes its names by gossip (`IsGossipClusterName` in pkg/dns/gossip.go). A cluster without DNS does
-/// not, whatever its name is.
+/// Whether a cluster with this name publishes its names by gossip (`IsGossipClusterName` in pkg/dns/gossip.go). The function is not for
+/// clusters without DNS, which never use gossip.
 pub fn is_gossip_name(cluster: &str) -> bool {
     cluster.ends_with(".k8s.local")
 }
 
-/// Gossip, which replaces DNS; removed in kOps 1.37.
+/// Gossip, which replaces DNS. kOps 1.37 removes it.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -106,11 +105,11 @@ pub struct GossipConfig {
     pub protocol: Option<String>,
     pub listen: Option<String>,
     pub secret: Option<String>,
-    /// A second gossip protocol, used during a migration.
+    /// A second gossip protocol during a migration.
     pub secondary: Option<GossipConfigSecondary>,
 }
 
-/// The second gossip protocol; removed in kOps 1.37.
+/// The second gossip protocol. kOps 1.37 removes it.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -120,7 +119,7 @@ pub struct GossipConfigSecondary {
     pub secret: Option<String>,
 }
 
-/// Gossip settings of dns-controller; removed in kOps 1.37.
+/// Gossip settings of dns-controller. kOps 1.37 removes them.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -128,13 +127,13 @@ pub struct DNSControllerGossipConfig {
     pub protocol: Option<String>,
     pub listen: Option<String>,
     pub secret: Option<String>,
-    /// A second gossip protocol, used during a migration.
+    /// A second gossip protocol during a migration.
     pub secondary: Option<DNSControllerGossipConfigSecondary>,
     /// The first peers to contact.
     pub seed: Option<String>,
 }
 
-/// The second gossip protocol of the dns-controller; removed in kOps 1.37.
+/// The second gossip protocol of dns-controller. kOps 1.37 removes it.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

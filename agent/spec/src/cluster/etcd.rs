@@ -12,13 +12,13 @@ use crate::scalars::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
-    /// The cluster's name: `main`, `events`, `leases` or `cilium`.
+    /// The etcd cluster's name: `main`, `events`, `leases` or `cilium`.
     pub name: String,
-    /// The program that runs the cluster: `Manager` means etcd-manager.
+    /// The program that runs the etcd cluster: `Manager` means etcd-manager.
     pub provider: String,
     pub etcd_members: Vec<EtcdMemberSpec>,
     pub version: String,
-    /// Time without a heartbeat after which another leader is elected.
+    /// Time without a heartbeat after which the members elect a new leader.
     pub leader_election_timeout: Option<Duration>,
     pub heartbeat_interval: Option<Duration>,
     pub image: String,
@@ -54,7 +54,7 @@ pub struct EtcdMemberSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdBackupSpec {
-    /// URL of the folder for the cluster's backups.
+    /// URL of the folder for the etcd cluster's backups.
     pub backup_store: String,
     /// Container image of the program that makes the backups.
     pub image: String,
@@ -68,7 +68,7 @@ pub struct EtcdManagerSpec {
     /// Environment variables of the manager's container.
     pub env: Vec<EnvVar>,
     pub backup_interval: Option<Duration>,
-    /// Days for which backups are kept.
+    /// Number of days to keep backups.
     pub backup_retention_days: Option<u32>,
     /// How often the manager searches for members.
     pub discovery_poll_interval: Option<Duration>,

@@ -13,7 +13,7 @@ pub struct IAMSpec {
     /// Whether nodes have the broad permissions of old kOps releases.
     #[serde_with(skip_apply)]
     pub legacy: bool,
-    /// Whether nodes may pull from the cloud's registry.
+    /// Whether nodes may pull images from the cloud's registry.
     pub allow_container_registry: bool,
     /// ARN of the policy that limits the permissions of every role.
     pub permissions_boundary: Option<String>,
@@ -45,7 +45,7 @@ pub struct AWSPermission {
     pub inline_policy: String,
 }
 
-/// Where the keys that verify service account tokens are published.
+/// Where the cluster publishes the public keys that verify service account tokens.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -64,6 +64,6 @@ pub struct ServiceAccountIssuerDiscoveryConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiscoveryServiceOptions {
-    /// The service's URL. If the cluster has a discovery universe, the URL includes the id of this universe.
+    /// The service's URL. If the cluster has a discovery universe, the URL contains the universe's id.
     pub url: String,
 }

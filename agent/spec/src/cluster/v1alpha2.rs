@@ -91,7 +91,7 @@ fn moves_of_cloud(provider: CloudProvider) -> &'static [Move] {
 }
 
 const AWS: &[Move] = &[
-    // The only accepted value is true, so the field has no effect.
+    // The field only accepts the value true, so it has no effect.
     dropped("spec.cloudConfig.awsEBSCSIDriver.enabled"),
     moved("spec.cloudConfig.awsEBSCSIDriver", "spec.cloudProvider.aws.ebsCSIDriver"),
     moved(
@@ -128,15 +128,15 @@ const GCE: &[Move] = &[
 
 const OPENSTACK: &[Move] = &[moved("spec.cloudConfig.openstack", "spec.cloudProvider.openstack")];
 
-/// The order matters: some moves need the path that an earlier move has created.
+/// The order matters: some moves need a path that an earlier move creates.
 const MOVES: &[Move] = &[
-    // Fields whose old name has the word master.
+    // Fields whose old name contains the word master.
     moved("spec.masterKubelet", "spec.controlPlaneKubelet"),
     moved("spec.isolateMasters", "spec.networking.isolateControlPlane"),
     moved("spec.masterPublicName", "spec.api.publicName"),
     moved("spec.additionalPolicies.master", "spec.additionalPolicies.control-plane"),
     moved("spec.externalPolicies.master", "spec.externalPolicies.control-plane"),
-    // Fields of the state store. An old `configStore` was a string that kOps no longer reads.
+    // Fields of the state store. The old field `configStore` was a string, and kOps no longer reads it.
     moved("spec.configStore", "unused.configStore"),
     moved("spec.configBase", "spec.configStore.base"),
     moved("spec.keyStore", "spec.configStore.keypairs"),

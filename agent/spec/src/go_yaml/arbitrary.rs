@@ -34,8 +34,8 @@ pub(crate) fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether two values are equal. A number may change its type when it is written: `1.0` becomes `1`.
-/// `tolerance` is the relative difference that fractions may have.
+/// Whether two values are equal. Writing a number may change its type: `1.0` becomes `1`. `tolerance` is the maximum relative difference
+/// between fractions.
 pub(crate) fn same(a: &Value, b: &Value, tolerance: f64) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || same_fraction(a, b, tolerance),

@@ -67,7 +67,7 @@ impl Emitter {
         }
     }
 
-    /// Writes the value of a simple key. If the value is a list, the list is not indented.
+    /// Writes the value of a simple key. A list is not indented below its key.
     fn value_of_simple_key(&mut self, value: &Value, indent: usize) {
         match value {
             Value::Array(items) if !items.is_empty() => self.sequence(items, indent),
@@ -95,8 +95,7 @@ impl Emitter {
         }
     }
 
-    /// Writes a text. The second and later lines start at column `indent`. Lines are folded after column
-    /// `width`, if it is given.
+    /// Writes a text. The second and later lines start at column `indent`. If `width` is given, lines are folded after this column.
     fn text(&mut self, text: &str, style: Style, width: Option<usize>, indent: usize) {
         self.space();
         match style {
@@ -120,7 +119,7 @@ impl Emitter {
         self.at = At::Token;
     }
 
-    /// Writes a text, and breaks its lines at single spaces.
+    /// Writes a text and breaks its lines at single spaces.
     fn folded(&mut self, text: &str, width: Option<usize>, indent: usize, put: fn(char, &mut Emitter)) {
         let mut previous_is_space = false;
         let mut chars = text.char_indices().peekable();
@@ -258,7 +257,7 @@ fn is_line_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// The escape of a character within double quotes. `None` if the character needs no escape.
+/// The escape sequence of a character within double quotes. `None` if the character needs no escape sequence.
 fn escape(c: char) -> Option<String> {
     let short = match c {
         '\0' => '0',
@@ -291,8 +290,7 @@ fn escape(c: char) -> Option<String> {
     Some(format!("\\{short}"))
 }
 
-/// Formats a number as Go does after a conversion to JSON: whole numbers without a point, others in Go's
-/// shortest form.
+/// Formats a number as Go does after a conversion to JSON: whole numbers without a decimal point, and other numbers in Go's shortest form.
 fn number_text(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => float_text(float),
@@ -319,5 +317,5 @@ fn float_text(float: f64) -> String {
     }
 }
 
-/// From this power of ten on, Go's shortest form has an exponent.
+/// The smallest power of ten that Go's shortest form writes with an exponent.
 const LEAST_EXPONENT: i32 = 6;

@@ -3,8 +3,8 @@
 
 /// Sorts keys as Go does.
 ///
-/// This is an insertion sort, because the order is not transitive for every set of keys. Go's result then
-/// depends on chance, and the sorts of the standard library may panic on such an order.
+/// This is an insertion sort, because the order of some sets of keys is not transitive. For such sets Go's result is random, and the sorts
+/// of the standard library may panic.
 pub(super) fn sort<'a, V>(entries: impl Iterator<Item = (&'a String, V)>) -> Vec<(&'a str, V)> {
     let mut sorted: Vec<(&str, V)> = Vec::new();
     for (key, value) in entries {
@@ -24,8 +24,8 @@ fn precedes(a: &str, b: &str) -> bool {
     }
 }
 
-/// Whether one key comes before another one. Each has its text from the first difference on, and the first character of this text. Compares
-/// the numbers at this position, then how many digits the numbers have, then the characters.
+/// Whether key `a` comes before key `b`. Both texts begin at the first difference between the keys. `of_a` and `of_b` are their first
+/// characters. Compares the numbers at this position, then the lengths of the numbers, then the characters.
 fn number_precedes((a, of_a): (&str, char), (b, of_b): (&str, char), before: &str) -> bool {
     let continues_a_number = (of_a == '0' || of_b == '0')
         && before.chars().rev().take_while(char::is_ascii_digit).any(|c| c != '0');

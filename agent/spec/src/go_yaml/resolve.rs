@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value};
 
-/// The value that Go's reader gives to a text without quotes. `None` if the value is a string. Dates stay strings, as in Go's maps.
+/// The value that Go's YAML reader gives to a text without quotes. `None` if the value is a string. Dates stay strings, as in Go's maps.
 pub(crate) fn value(text: &str) -> Option<Value> {
     match text.bytes().next()? {
         b'+' | b'-' | b'0'..=b'9' if !is_timestamp(text) => {
@@ -14,7 +14,7 @@ pub(crate) fn value(text: &str) -> Option<Value> {
     }
 }
 
-/// A float as Go writes it in JSON: a float without a fraction is an integer. `None` if JSON has no such number.
+/// A float as Go writes it in JSON. A float without a fraction becomes an integer. `None` if JSON cannot represent the number.
 pub(crate) fn float(float: f64) -> Option<Value> {
     const LARGEST: f64 = 9e18;
     match float.fract() == 0.0 && float.abs() < LARGEST {
@@ -23,8 +23,7 @@ pub(crate) fn float(float: f64) -> Option<Value> {
     }
 }
 
-/// Whether a text without quotes is read as the same string, by Go and by readers that know numbers in base
-/// 60.
+/// Whether Go reads a text without quotes as this string. Returns false if readers that know numbers in base 60 would read a number.
 pub fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     match first {
@@ -36,7 +35,7 @@ pub fn is_plain_string(text: &str) -> bool {
     }
 }
 
-/// The booleans and null of YAML 1.1.
+/// Parses the words for booleans and null in YAML 1.1.
 fn word(text: &str) -> Option<Value> {
     match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -200,7 +199,7 @@ fn days_in(month: u32, year: u32) -> u32 {
     }
 }
 
-/// Reads `15:4:5` with an optional fraction. Returns the rest of the text.
+/// Parses a time such as `15:4:5` with an optional fraction. Returns the rest of the text.
 fn time_of_day(text: &str) -> Option<&str> {
     let (hour, rest) = up_to_two_digits(text)?;
     let (minute, rest) = up_to_two_digits(rest.strip_prefix(':')?)?;

@@ -2,7 +2,6 @@
 
 use super::resolve::is_plain_string;
 
-/// The styles that Go's emitter uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -29,7 +28,7 @@ pub(super) fn style(text: &str) -> Style {
     if may_be_plain(text) { Style::Plain } else { Style::SingleQuoted }
 }
 
-/// Chooses the style of a simple key, which is in one line with its colon.
+/// Chooses the style of a simple key, which is on one line with its colon.
 pub(super) fn key_style(text: &str) -> Style {
     match style(text) {
         Style::Plain if text == "<<" => Style::DoubleQuoted,
@@ -37,8 +36,7 @@ pub(super) fn key_style(text: &str) -> Style {
     }
 }
 
-/// Whether a character must be escaped: it is not printable in YAML 1.1, or it is a line break in YAML 1.1 but
-/// not in YAML 1.2.
+/// Whether a character must be escaped: it is not printable in YAML 1.1, or only YAML 1.1 treats it as a line break.
 fn is_foreign(c: char) -> bool {
     c != '\n' && (!is_printable(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }

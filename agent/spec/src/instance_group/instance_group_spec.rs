@@ -27,7 +27,7 @@ pub struct InstanceGroupSpec {
     pub image: String,
     pub min_size: Option<i32>,
     pub max_size: Option<i32>,
-    /// Whether the cluster autoscaler changes the number of machines.
+    /// Whether the cluster autoscaler may change the number of machines.
     pub autoscale: Option<bool>,
     /// Priority of the group for the cluster autoscaler.
     pub autoscale_priority: i16,
@@ -35,7 +35,7 @@ pub struct InstanceGroupSpec {
     pub machine_type: String,
     pub root_volume: Option<InstanceRootVolumeSpec>,
     pub volumes: Vec<VolumeSpec>,
-    /// Volumes that are formatted and mounted.
+    /// Volumes that the machines format and mount.
     pub volume_mounts: Vec<VolumeMountSpec>,
     /// Names of the subnets that the machines are in.
     pub subnets: Vec<String>,
@@ -43,11 +43,11 @@ pub struct InstanceGroupSpec {
     pub zones: Vec<String>,
     /// Units that the user adds to the machines.
     pub hooks: Vec<HookSpec>,
-    /// Highest bid for spot machines. If set, the machines are spot machines.
+    /// Maximum price of a spot machine. If set, the machines are spot machines.
     pub max_price: Option<String>,
-    /// Number of minutes for which spot machines are reserved.
+    /// Number of minutes for which AWS reserves spot machines.
     pub spot_duration_in_minutes: Option<i64>,
-    /// How bursts of CPU are charged: `standard` or `unlimited` (AWS).
+    /// How AWS charges bursts of CPU: `standard` or `unlimited`.
     pub cpu_credits: Option<String>,
     /// Whether the machines have public addresses.
     #[serde(rename = "associatePublicIP")]
@@ -65,39 +65,39 @@ pub struct InstanceGroupSpec {
     pub taints: Vec<String>,
     /// Settings for a group with several machine types (AWS).
     pub mixed_instances_policy: Option<MixedInstancesPolicySpec>,
-    /// Whether spot machines at risk of interruption are replaced early (AWS).
+    /// Whether AWS replaces spot machines early if they are at risk of interruption.
     pub capacity_rebalance: Option<bool>,
     /// Additional parts of the machines' user-data.
     pub additional_user_data: Vec<UserData>,
-    /// Processes of the auto scaling group that are suspended.
+    /// Processes of the auto scaling group to suspend.
     pub suspend_processes: Vec<String>,
-    /// The user's load balancers in front of the machines.
+    /// Load balancers in front of the machines that the user created.
     pub external_load_balancers: Vec<LoadBalancerSpec>,
-    /// Whether the machines are monitored every minute (AWS).
+    /// Whether AWS collects metrics of the machines every minute.
     pub detailed_instance_monitoring: Option<bool>,
     pub iam: Option<IAMProfileSpec>,
-    /// Security group that replaces the group that kOps creates (AWS).
+    /// Security group in place of the group that kOps creates (AWS).
     pub security_group_override: Option<String>,
     /// Whether new machines are protected from scale-in.
     pub instance_protection: Option<bool>,
     /// Kernel parameters, each as `name=value`.
     pub sysctl_parameters: Vec<String>,
     pub rolling_update: Option<RollingUpdate>,
-    /// What happens to an interrupted spot machine: `terminate`, `stop` or `hibernate`.
+    /// What AWS does with an interrupted spot machine: `terminate`, `stop` or `hibernate`.
     pub instance_interruption_behavior: Option<String>,
     /// Whether parts of the machines' user-data are gzipped.
     pub compress_user_data: Option<bool>,
     /// Options of the metadata service (AWS).
     pub instance_metadata: Option<InstanceMetadataOptions>,
-    /// Whether the machines update themselves: `automatic` or `external`. Overrides the cluster's setting.
+    /// Whether machines install operating system updates: `automatic` or `external` (they do not). Overrides the cluster's setting.
     pub update_policy: Option<String>,
-    /// Machines that are started before they are needed (AWS).
+    /// Machines that AWS starts in advance, before the group needs them.
     pub warm_pool: Option<WarmPoolSpec>,
     /// containerd settings that override the cluster's containerd settings.
     pub containerd: Option<ContainerdConfig>,
     pub packages: Vec<String>,
     pub guest_accelerators: Vec<AcceleratorConfig>,
-    /// Age at which a machine is replaced (AWS).
+    /// Age at which AWS replaces a machine.
     pub max_instance_lifetime: Option<Duration>,
     /// Provisioning model of the machines: `STANDARD` or `SPOT` (GCE).
     pub gcp_provisioning_model: Option<String>,
@@ -137,7 +137,7 @@ pub struct InstanceMetadataOptions {
 #[serde(default, rename_all = "camelCase")]
 pub struct MixedInstancesPolicySpec {
     pub instances: Vec<String>,
-    /// Requirements that every chosen machine type meets.
+    /// Requirements that all machine types of the group meet.
     pub instance_requirements: Option<InstanceRequirementsSpec>,
     /// The strategy for choosing the types of on-demand machines.
     pub on_demand_allocation_strategy: Option<String>,
@@ -151,7 +151,7 @@ pub struct MixedInstancesPolicySpec {
     pub spot_instance_pools: Option<i64>,
 }
 
-/// Requirements that every chosen machine type meets.
+/// Requirements that all machine types of the group meet.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -183,7 +183,7 @@ pub struct UserData {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeSpec {
-    /// Whether the volume is deleted with the machine.
+    /// Whether the volume is deleted together with the machine.
     pub delete_on_termination: Option<bool>,
     pub device: String,
     pub encrypted: Option<bool>,
@@ -205,7 +205,7 @@ pub struct IAMProfileSpec {
     pub profile: Option<String>,
 }
 
-/// A load balancer of the user.
+/// A load balancer that the user created.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -10,7 +10,7 @@ use x509_parser::pem::Pem;
 
 use crate::invalid::Invalid;
 
-/// Private key material. Its content shows in no debug output, and it cannot be serialized.
+/// Private key material. Debug output does not show its content, and it cannot be serialized.
 #[derive(Clone)]
 pub struct PrivateMaterial(Vec<u8>);
 
@@ -19,8 +19,7 @@ impl PrivateMaterial {
         PrivateMaterial(bytes)
     }
 
-    /// The PEM text of the key. Only code that writes the key to its file, or signs with it, may call this
-    /// function.
+    /// The PEM text of the key. Call this function only to write the key to its file or to sign with the key.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -32,7 +31,6 @@ impl fmt::Debug for PrivateMaterial {
     }
 }
 
-/// An X.509 certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     der: Vec<u8>,
@@ -40,7 +38,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads the first certificate in a PEM text. The error describes the problem of the text.
+    /// Reads the first certificate in a PEM text.
     pub(super) fn parse(pem: &[u8]) -> Result<Certificate, Invalid> {
         let block = Pem::iter_from_buffer(pem)
             .filter_map(Result::ok)
@@ -56,12 +54,12 @@ impl Certificate {
         &self.der
     }
 
-    /// The public key with its algorithm, `SubjectPublicKeyInfo` in DER.
+    /// The public key and its algorithm, as `SubjectPublicKeyInfo` in DER.
     pub fn public_key_der(&self) -> &[u8] {
         &self.public_key_der
     }
 
-    /// The certificate as a PEM block, without other text.
+    /// Only the certificate as a PEM block, without the other text of its file.
     pub fn pem(&self) -> String {
         pem_block("CERTIFICATE", &self.der)
     }
@@ -88,14 +86,14 @@ pub(super) fn pem_block(title: &str, der: &[u8]) -> String {
     pem
 }
 
-/// Bytes that JSON carries as standard base64 (Go's `[]byte`).
+/// Bytes that are standard base64 in JSON (Go's `[]byte`).
 #[derive(Default)]
 pub(crate) struct Base64(pub(crate) Vec<u8>);
 
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Base64, D::Error> {
         let text = String::deserialize(deserializer)?;
-        // The decoder's own message would show a byte of the text, which may be secret.
+        // The decoder's own message would contain a byte of the text, which may be secret.
         STANDARD.decode(text.trim()).map(Base64).map_err(|_| de::Error::custom("it is not base64"))
     }
 }

@@ -70,8 +70,8 @@ fn a_trusted_key_without_a_certificate_is_an_error() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot read field spec.keys of {URL}: its key 7 has no certificate, from which its public key is \
-             taken; distrust that key with `kops distrust keypair service-account 7`"
+            "cannot read field spec.keys of {URL}: its key 7 has no certificate, so its public key is unknown; \
+             distrust the key with `kops distrust keypair service-account 7`"
         )
     );
 }

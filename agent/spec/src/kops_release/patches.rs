@@ -3,18 +3,18 @@
 
 use super::parts;
 
-/// A minor version of kOps whose patch releases make different nodes.
+/// A minor version of kOps whose patch releases produce different nodes.
 struct Minor {
     minor: u64,
-    /// The patch release whose rules the agent applies.
+    /// The patch release whose rules the agent follows.
     decided: u64,
-    /// The patch releases that changed nodes, the oldest first. Each has a description of what the releases before it do differently.
+    /// The patch releases that changed nodes, the oldest first. Each text says what earlier patch releases do differently.
     changes: &'static [(u64, &'static str)],
 }
 
 /// Source: `git diff` between upstream's tags, in nodeup, upup/pkg/fi/nodeup, pkg/nodemodel, pkg/apis/nodeup, pkg/model/components,
-/// pkg/bootstrap, pkg/applylib and util/pkg/distributions. The list omits versions of images and of default programs, because the
-/// configuration has them.
+/// pkg/bootstrap, pkg/applylib and util/pkg/distributions. The list omits the versions of images and programs, because the configuration
+/// contains them.
 const MINORS: [Minor; 3] = [
     Minor {
         minor: 34,
@@ -52,8 +52,8 @@ const MINORS: [Minor; 3] = [
     },
 ];
 
-/// The warning about differences between the nodes of this kOps version and kops-agent's nodes. `None` if there are no differences, or if
-/// upstream has no release of the minor version yet.
+/// A warning if nodes of this kOps version may differ from kops-agent's nodes. `None` if there is no known difference, or if upstream has
+/// not released this minor version.
 pub(super) fn difference(version: &str) -> Option<String> {
     let (minor, patch, is_preview) = parts(version)?;
     let Minor { decided, changes, .. } = MINORS.iter().find(|known| known.minor == minor)?;

@@ -10,7 +10,7 @@ use crate::urls::hash_and_urls;
 
 use super::{KopsRelease, NEWEST_KNOWN_MINOR, OLDEST_SUPPORTED_MINOR, minor_of, patches};
 
-/// The environment variable with the kOps version, for machines where no other source has it.
+/// The environment variable with the kOps version. It is for machines on which no other source has the version.
 pub const VARIABLE: &str = "KOPS_AGENT_KOPS_VERSION";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct WrittenBy {
     pub evidence: Evidence,
 }
 
-/// The form of a [`WrittenBy`] in JSON.
+/// The JSON form of a [`WrittenBy`].
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown {
@@ -61,11 +61,10 @@ impl Told {
     }
 }
 
-/// The source from which the kOps release is known.
+/// The source that shows the kOps release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Evidence {
-    /// `kops-version.txt` in the state store.
     VersionFile,
     /// The response of kops-agent's controller, which reads `kops-version.txt`.
     KopsController,
@@ -73,7 +72,7 @@ pub enum Evidence {
     UserData,
     /// The environment variable [`VARIABLE`].
     Variable,
-    /// The URL of a kOps program among the downloads.
+    /// The URL of one of kOps' programs among the downloads.
     Downloads,
     /// Fields of the configuration that only some releases write.
     Fields,
@@ -92,7 +91,7 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Formats one line: the version, its evidence, and a note if this kops-agent does not know the version.
+/// Formats one line: the version, its source, and a note if this kops-agent does not know the version.
 impl fmt::Display for WrittenBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WrittenBy { release, version, evidence } = self;
@@ -123,8 +122,8 @@ impl fmt::Display for WrittenBy {
 impl WrittenBy {
     /// Finds the release that wrote this configuration. `told` is the version from the most reliable source outside the configuration.
     ///
-    /// The configuration has priority over `told`. A newer kOps may have rewritten the store, while this machine still uses the
-    /// configuration that its user-data pins. Fails if the release is older than the oldest supported one.
+    /// The configuration has priority over `told`, because a newer kOps may have rewritten the store after it wrote this machine's pinned
+    /// configuration. Fails if the release is older than the oldest supported release.
     pub fn find(told: Option<&Told>, config: &NodeupConfig) -> Result<WrittenBy, Invalid> {
         if let Some(version) = version_of_downloads(config) {
             return WrittenBy::of_version(&version, Evidence::Downloads);
@@ -138,7 +137,8 @@ impl WrittenBy {
         Ok(WrittenBy { release: KopsRelease::of_fields(config), version: None, evidence: Evidence::Fields })
     }
 
-    /// The release that wrote the store's present contents, from its `kops-version.txt`. Without the file, the newest known release.
+    /// The release that wrote the current contents of the store, from `kops-version.txt`. If the file is missing, returns the newest known
+    /// release.
     pub fn of_store(version_file: Option<&str>) -> Result<WrittenBy, Invalid> {
         match version_file {
             Some(version) => WrittenBy::of_version(version.trim(), Evidence::VersionFile),
@@ -152,14 +152,13 @@ impl WrittenBy {
         Ok(WrittenBy { release, version: Some(version.to_owned()), evidence })
     }
 
-    /// Whether the full version is known, and this kops-agent knows its release.
+    /// Whether the full version is known, and this kops-agent knows the rules of its release.
     pub fn is_known(&self) -> bool {
         let minor = self.version.as_deref().and_then(minor_of);
         minor.is_some_and(|minor| (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).contains(&minor))
     }
 
-    /// The warning about an unknown release, or about a patch release whose nodes differ. `None` if kops-agent's nodes equal the nodes of
-    /// that kOps version.
+    /// A warning if the release is unknown, or if nodes of its patch release differ from kops-agent's nodes.
     pub fn warning(&self) -> Option<String> {
         let newest = KopsRelease::NEWEST;
         match &self.version {
@@ -185,8 +184,8 @@ fn version_of_downloads(config: &NodeupConfig) -> Option<String> {
     urls.find_map(version_of_url).map(str::to_owned)
 }
 
-/// The version in the URL of a kOps program: `…/kops/1.35.2/linux/amd64/protokube`. kOps publishes its programs under such paths, and a
-/// file repository of the cluster keeps the path.
+/// The version in the URL of one of kOps' programs, such as `…/kops/1.35.2/linux/amd64/protokube`. kOps publishes its programs under such
+/// paths, and a file repository of the cluster has equal paths.
 fn version_of_url(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("/kops/")?;
     let (version, rest) = rest.split_once('/')?;
@@ -202,7 +201,6 @@ mod tests {
         NodeupConfig::parse(text.as_bytes(), "nodeupconfig.yaml").unwrap()
     }
 
-    /// Finds the release for a configuration and the text of a version file.
     fn find(version_file: Option<&str>, config: &NodeupConfig) -> Result<WrittenBy, Invalid> {
         let told = version_file.map(|text| Told::by_version_file(text.to_owned()));
         WrittenBy::find(told.as_ref(), config)

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 const BEGIN: &str = "{{";
 const END: &str = "}}";
-/// The beginning of the placeholder for a template action while a text is parsed. The action's number and [`WORD_END`] follow.
+/// The beginning of the placeholder for a template action. The action's number and [`WORD_END`] follow.
 const WORD: &str = "kops-agent-template-action-";
 const WORD_END: char = '-';
-/// The longest shown action, in characters.
+/// The maximum length of an action that is shown, in characters.
 const LONGEST: usize = 100;
 /// The keywords of template actions that control other lines (pkg.go.dev/text/template, "Actions").
 const CONTROLS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "block", "template", "/*"];
@@ -31,8 +31,8 @@ pub fn has_action_within(value: &Value) -> bool {
     }
 }
 
-/// Whether a line consists only of template actions, or begins with an action that controls other lines. Such a text is YAML only after
-/// its template is rendered.
+/// Whether a line consists only of template actions, or begins with an action that controls other lines. A text with such a line is YAML
+/// only after its template is rendered.
 pub fn has_control_line(text: &str) -> bool {
     text.lines().map(str::trim).any(is_control_line)
 }
@@ -46,7 +46,7 @@ fn is_control_line(line: &str) -> bool {
     CONTROLS.iter().any(|word| decides(word)) || with_actions(line, |_, _| ()).trim().is_empty()
 }
 
-/// Replaces each template action in a text. `replace` gets the text so far and the action with its braces.
+/// Removes each template action from a text. `replace` gets the text up to the action, to which it may add, and the action with its braces.
 fn with_actions<'a>(text: &'a str, mut replace: impl FnMut(&mut String, &'a str)) -> String {
     let mut replaced = String::with_capacity(text.len());
     let mut rest = text;
@@ -60,15 +60,14 @@ fn with_actions<'a>(text: &'a str, mut replace: impl FnMut(&mut String, &'a str)
     replaced + rest
 }
 
-/// The template actions of a text. Equal actions are one action.
+/// The template actions of a text. Equal actions are listed once.
 #[derive(Debug)]
 pub struct Actions {
-    /// The text of each action. A long one is cut, because an alias of YAML may repeat its word any number of times.
+    /// The text of each action. Long texts are cut, because YAML aliases may repeat an action's word many times.
     shown: Vec<String>,
 }
 
-/// Replaces each template action in a text with a placeholder word. Equal actions have the same word, and different actions have different
-/// words. The number of lines does not change.
+/// Replaces each template action in a text with a placeholder word. Equal actions get equal words. The number of lines does not change.
 pub fn with_words(text: &str) -> (String, Actions) {
     let (mut shown, mut numbers) = (Vec::new(), BTreeMap::new());
     let replaced = with_actions(text, |replaced, action| {
@@ -82,7 +81,7 @@ pub fn with_words(text: &str) -> (String, Actions) {
     (replaced, Actions { shown })
 }
 
-/// The text of an action. If the text is cut, it has the number of the action, so that different actions have different texts.
+/// The text of an action. If the text is cut, it ends with the action's number, so that texts of different actions differ.
 fn shown_action(action: &str, number: usize) -> String {
     match action.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…{number} {END}", &action[..end]),
@@ -91,7 +90,7 @@ fn shown_action(action: &str, number: usize) -> String {
 }
 
 impl Actions {
-    /// Puts the actions in place of their words.
+    /// Replaces the placeholder words in a text with their actions.
     pub fn in_text(&self, text: &str) -> String {
         let mut parts = text.split(WORD);
         let mut restored = parts.next().unwrap_or_default().to_owned();
@@ -106,7 +105,7 @@ impl Actions {
         restored
     }
 
-    /// Puts the actions in place of their words in all keys and strings of a value.
+    /// Replaces the placeholder words in all keys and strings of a value with their actions.
     pub fn in_value(&self, value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.in_text(&text)),

@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-/// The beginning of a path: an index with the rest of the path, a key, or the end.
+/// What a path begins with: an index, a key, or nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<'a> {
     Index(usize, &'a str),
-    /// The path begins with a key. Contains the whole path, because a key may contain dots.
+    /// A key. The value is the whole path, because a key may contain dots.
     Key(&'a str),
     End,
 }
 
-/// Splits off an index at the beginning of a path. A key is not split off, because it may contain dots.
+/// Splits an index from the beginning of a path. Does not split a key, because a key may contain dots.
 pub(super) fn step(path: &str) -> Step<'_> {
     let path = path.strip_prefix('.').unwrap_or(path);
     if path.is_empty() {
@@ -24,8 +24,8 @@ pub(super) fn step(path: &str) -> Step<'_> {
     }
 }
 
-/// Removes `key` from the beginning of a path. `None` if the path begins with another key. Ignores upper and lower case, because
-/// they differ between the API versions of kOps.
+/// Removes `key` from the beginning of a path. `None` if the path begins with a different key. Ignores case, because the API versions of
+/// kOps differ in case.
 pub(super) fn after_key<'a>(path: &'a str, key: &str) -> Option<&'a str> {
     let (begin, rest) = path.split_at_checked(key.len())?;
     let is_key = !key.is_empty() && begin.eq_ignore_ascii_case(key);

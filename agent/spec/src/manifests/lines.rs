@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::field_path::{Step, after_key, step};
 
-/// The lines of the fields in a text. A search visits each key and each item once at most.
+/// The lines of the fields in a text. A search visits each key and each list item at most once.
 #[derive(Debug, Default)]
 pub struct Lines {
     entries: Vec<Entry>,
@@ -16,24 +16,24 @@ pub struct Lines {
 /// A key of a block mapping, or a dash of a block list.
 #[derive(Debug)]
 struct Entry {
-    /// The line of the text. The first line is 1.
+    /// The number of the line in the text. The first line is 1.
     number: u32,
     indent: u32,
-    /// The place of the key in the text. `None` for a dash.
+    /// The start and the end of the key in the text. `None` for a dash.
     key: Option<(u32, u32)>,
-    /// The index of the first entry after this one that is not a part of its value.
+    /// The index of the first later entry that is not a part of this entry's value.
     end: u32,
 }
 
 impl Entry {
-    /// Whether a later entry is a part of this entry's value. The items of a list may have the indentation of its key.
+    /// Whether a later entry is a part of this entry's value. A list's items may have the indentation of the list's key.
     fn contains(&self, later: &Entry) -> bool {
         later.indent > self.indent || later.indent == self.indent && self.key.is_some() && later.key.is_none()
     }
 }
 
 impl Lines {
-    /// Indexes a text. A text of 4 GiB or more has no lines.
+    /// Indexes a text. The index of a text of 4 GiB or more is empty.
     pub fn of(text: &str) -> Lines {
         let mut lines = Lines::default();
         if u32::try_from(text.len()).is_err() {
@@ -55,7 +55,7 @@ impl Lines {
         lines
     }
 
-    /// Adds the entries of a line that begins at a place in the text. `open` has the entries whose values may continue.
+    /// Adds the entries of a line. `at` is the line's offset in the text. `open` lists the entries whose values may continue.
     fn add(&mut self, line: &str, number: usize, at: usize, open: &mut Vec<usize>) {
         let line = line.trim_end();
         let mut indent = line.len() - line.trim_start_matches(' ').len();
@@ -75,7 +75,7 @@ impl Lines {
             }
             self.entries.push(entry);
             open.push(index);
-            // After a dash, the line goes on as if a space replaced the dash.
+            // The rest of the line after a dash is parsed as if a space replaced the dash.
             let Some(item) = rest.strip_prefix('-').filter(|_| key.is_none()) else { return };
             indent = line.len() - item.trim_start_matches(' ').len();
             if line[indent..].is_empty() || line[indent..].starts_with('#') {
@@ -84,13 +84,13 @@ impl Lines {
         }
     }
 
-    /// The line of the field at a path, or of the closest parent that has a line. The first line of the text is 1. `None` if no part of the
-    /// path is in the text. `text` is the indexed text.
+    /// The line of the field at a path. If the field has no line, returns the line of its closest parent. The first line is 1. `None` if no
+    /// part of the path is in the text. `text` must be the indexed text.
     pub fn line_of(&self, text: &str, path: &str) -> Option<usize> {
         self.within(0..self.entries.len(), text, path)
     }
 
-    /// The line of a field within the entries of one collection.
+    /// The line of a field. `collection` is the range of the entries to search.
     fn within(&self, collection: Range<usize>, text: &str, path: &str) -> Option<usize> {
         let indent = self.entries.get(collection.start).filter(|_| !collection.is_empty())?.indent;
         let next = |at: &usize| self.entries.get(*at).map(|entry| entry.end as usize);
@@ -103,7 +103,7 @@ impl Lines {
             Step::Index(index, rest) => {
                 (siblings.filter(|(_, entry)| entry.key.is_none()).nth(index)?.0, rest)
             }
-            // Keys may contain dots, so the longest key has the field. If a key occurs twice, its last value counts.
+            // Keys may contain dots, so the longest matching key is used. If a key occurs twice, the last one is used.
             Step::Key(path) => siblings
                 .filter_map(|(at, entry)| {
                     let (begin, end) = entry.key?;
@@ -116,7 +116,7 @@ impl Lines {
     }
 }
 
-/// The place of the key in a line of a block mapping.
+/// The range of the key in a line of a block mapping.
 fn key(line: &str) -> Option<Range<usize>> {
     let quote = line.chars().next().filter(|quote| matches!(quote, '"' | '\''));
     if let Some(quote) = quote {
@@ -206,7 +206,7 @@ spec:
         let ends =
             |text: &str| -> Vec<u32> { Lines::of(text).entries.iter().map(|entry| entry.end).collect() };
         assert_eq!(ends("a:\n- b: 1\n  c: 2\n- d\ne:\n  f: 1\n"), [5, 4, 3, 4, 5, 7, 7]);
-        // A search for the last field passes over the values of all fields before it.
+        // The search for the last field skips the values of all earlier fields.
         let many = format!("a:\n{}z: 1\n", "  b: 1\n".repeat(1000));
         assert_eq!(ends(&many)[0], 1001);
     }

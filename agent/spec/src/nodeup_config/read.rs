@@ -24,7 +24,7 @@ pub struct HashMismatch {
     pub source_file: String,
     /// The hash in the boot config.
     pub expected: String,
-    /// The hash of the file.
+    /// The actual hash of the file.
     pub actual: String,
 }
 
@@ -35,30 +35,29 @@ impl Failing for HashMismatch {
 }
 
 impl NodeupConfig {
-    /// Reads a `nodeupconfig.yaml`. Errors name `url`.
+    /// Reads a `nodeupconfig.yaml`. Errors contain `url`.
     pub fn parse(text: &[u8], url: &str) -> Result<NodeupConfig, SpecError> {
         parse_yaml(text, url)
     }
 
-    /// Like [`NodeupConfig::parse`], for a document that is parsed already.
+    /// Like [`NodeupConfig::parse`], for a document that is already parsed.
     pub fn from_document(document: &Value, url: &str) -> Result<NodeupConfig, SpecError> {
         from_document(document, url)
     }
 
-    /// The fields of a `nodeupconfig.yaml` that the agent does not know, for example because another kOps
-    /// release writes them.
+    /// The fields of a `nodeupconfig.yaml` that the agent does not know, for example fields of a newer kOps release.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(ignored_fields::<NodeupConfig>(&parse_document(text, url)?))
     }
 
-    /// Warnings about a `nodeupconfig.yaml`: fields that the agent does not read.
+    /// Warnings about fields of a `nodeupconfig.yaml` that the agent does not read.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         let document = parse_document(text, url)?;
         Ok(field_warnings::warnings(&document, ignored_fields::<NodeupConfig>(&document)))
     }
 
-    /// The value of `BootConfig.NodeupConfigHash` for a file with these bytes: standard base64 of their
-    /// SHA-256 (upstream: `pkg/model/bootstrapscript.go`, `kubeEnv`).
+    /// The value of `BootConfig.NodeupConfigHash` for a file with these bytes: standard base64 of the SHA-256 (upstream:
+    /// `pkg/model/bootstrapscript.go`, `kubeEnv`).
     pub fn hash(text: &[u8]) -> String {
         STANDARD.encode(Sha256::digest(text))
     }

@@ -10,9 +10,9 @@ use serde_json::Value;
 use crate::digest::sha256_hex;
 use crate::{free_text, go_yaml, yaml};
 
-/// A manifest that hides the values of all variables.
+/// A manifest that can be shown without the values of its environment variables.
 pub struct Manifest {
-    /// The documents, with placeholders instead of the values.
+    /// The documents, with placeholders in place of the values.
     documents: Vec<Value>,
     values: Vec<String>,
 }
@@ -45,13 +45,12 @@ impl Manifest {
         Manifest { documents, values }
     }
 
-    /// The values that the manifest hides.
     pub fn values(&self) -> &[String] {
         &self.values
     }
 
-    /// The manifest with a placeholder for each value. Different values have different placeholders, so texts can be compared line
-    /// by line. A placeholder contains a digest, which reveals a short value. So [`without_placeholders`] must replace the placeholders
+    /// The manifest with a placeholder for each value. Different values have different placeholders, so texts can be compared line by line.
+    /// A placeholder contains a digest, from which a short value can be guessed. So [`without_placeholders`] must replace the placeholders
     /// with marks before output.
     pub fn with_placeholders(&self) -> String {
         self.documents.iter().map(go_yaml::value_to_string).collect::<Vec<_>>().join("---\n")
@@ -66,7 +65,7 @@ impl Manifest {
     }
 }
 
-/// The first part of a placeholder; a digest follows. Without the digest, a placeholder is [`super::MARK`].
+/// The beginning of a placeholder. The digest follows. Without the digest, the placeholder would be [`super::MARK`].
 const BEGIN: &str = "[***";
 const END: &str = "]";
 const DIGEST: usize = 64;

@@ -7,11 +7,11 @@ const END: &str = "-----END ";
 const CLOSE: &str = "-----";
 const LABEL: &str = "PRIVATE KEY";
 
-/// Maximum length in bytes of a private key's block, including the prefix that a journal adds to each line. If a block has
-/// no end line, this many bytes are hidden.
+/// Maximum length of a private key's block, in bytes. The block may include the prefix that a journal adds to each line. If a block has no
+/// end line, this many bytes are hidden.
 const LONGEST: usize = 32 * 1024;
 
-/// Replaces the private keys in a text with marks. It keeps the number of lines.
+/// Replaces the private keys in a text with marks. Keeps the number of lines.
 pub(super) fn without_private_keys(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -31,7 +31,7 @@ pub(super) fn without_private_keys(text: &str) -> String {
     shown
 }
 
-/// Maximum length of a block's label, in bytes.
+/// Maximum length of the label in a block's first line, in bytes.
 const LONGEST_LABEL: usize = 64;
 
 /// Whether a block's first line is the begin line of a private key.
@@ -42,7 +42,6 @@ fn is_private(block: &str) -> bool {
     line.find(LABEL).is_some_and(|at| line.find(CLOSE).is_none_or(|close| at < close))
 }
 
-/// The offset of a block's end.
 fn end_of(block: &str) -> usize {
     let limit = block.floor_char_boundary(LONGEST);
     let within = &block[..limit];

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Common texts of journals and errors that look like secrets but must stay visible.
+/// Texts that are common in journals and errors. They look like secrets but must stay visible.
 const HARMLESS: [&str; 9] = [
     "E1123 06:08:44.123456    1234 reflector.go:147] token expired; password: unset",
     "sha256:0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9",

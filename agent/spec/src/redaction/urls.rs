@@ -6,10 +6,10 @@
 use super::MARK;
 
 const SCHEME: &str = "://";
-/// The prefix of an image's digest. An `@` before this prefix does not end a login.
+/// The prefix of an image's digest. An `@` before this prefix belongs to the image's name, and ends no login.
 const DIGEST: &str = "sha256:";
 
-/// Replaces the credentials in the URLs of a text with marks.
+/// Replaces the credentials in all URLs of a text with marks.
 pub fn without_credentials(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -27,10 +27,9 @@ pub fn without_credentials(text: &str) -> String {
             continue;
         };
         shown.push_str(&place[..=query]);
-        // The query may extend beyond `url.end`, because the query may contain another URL.
+        // The query may contain another URL, so it may extend beyond `url.end`.
         let query = &after[url.userinfo + query + 1..];
         let length = query.find(ends_query).unwrap_or(query.len());
-        // An empty query has nothing to hide.
         if length > 0 {
             shown.push_str(MARK);
         }
@@ -40,14 +39,14 @@ pub fn without_credentials(text: &str) -> String {
     shown
 }
 
-/// Whether a text consists of one URL that has a user or a password.
+/// Whether the whole text is one URL with a user or a password.
 pub(super) fn is_with_login(text: &str) -> bool {
     text.split_once(SCHEME).is_some_and(|(scheme, after)| {
         !scheme.is_empty() && scheme.chars().all(is_of_scheme) && Url::at(scheme, after).userinfo > 0
     })
 }
 
-/// The passwords of all URLs of a text.
+/// The passwords in all URLs of a text.
 pub(super) fn passwords(text: &str) -> Vec<&str> {
     let mut passwords = Vec::new();
     let mut rest = text;
@@ -64,11 +63,11 @@ fn password(userinfo: &str) -> Option<&str> {
     userinfo.split_once(':').map(|(_, password)| password).filter(|password| !password.is_empty())
 }
 
-/// The offsets of a URL's parts after its `://`.
+/// Offsets in the part of a URL after its `://`.
 struct Url {
-    /// The end of the user and password: the offset of the `@`. 0 if the URL has neither.
+    /// The end of the user and password, which is the offset of the `@`. 0 if the URL has no user and no password.
     userinfo: usize,
-    /// The end of the URL. A query may extend further.
+    /// The end of the URL. Its query may extend further.
     end: usize,
 }
 
@@ -82,14 +81,14 @@ impl Url {
             false => after[..next].trim_end_matches(is_of_scheme).len(),
         });
         let quote = before.trim_end_matches(is_of_scheme).chars().next_back().filter(|c| is_quote(*c));
-        // A URL in quotes ends at the closing quote, whatever it contains.
+        // A URL in quotes ends at the closing quote.
         let limit = match quote {
             Some(quote) => after[..limit].find([quote, '\\']).unwrap_or(limit),
             None => limit,
         };
         let all = &after[..limit];
         let authority = &all[..all.find(|c| matches!(c, '/' | '?' | '#') || ends_url(c)).unwrap_or(limit)];
-        // A password may contain `/`, `@` or a quote, although these should be escaped.
+        // A password may contain an unescaped `/`, `@` or quote, although this is not allowed.
         let last = all.rfind('@').filter(|at| !all[at + 1..].starts_with(DIGEST));
         let is_login = authority.contains(':') && !authority.starts_with('[');
         let at = last.filter(|_| is_login).or_else(|| authority.rfind('@')).unwrap_or(0);

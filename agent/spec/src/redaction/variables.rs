@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::urls;
 
-/// The variables with which kOps and the SDKs of clouds give a program its credentials (util/pkg/env/standard.go; Amazon's "environment
-/// variables" of the SDKs). Other variables of these sources are left out, because they name a place, a project or a user.
+/// The variables through which programs get credentials from kOps and the SDKs of clouds (util/pkg/env/standard.go; Amazon's "environment
+/// variables" of the SDKs). Variables that only name a place, a project or a user are not in this list.
 pub const LOGIN_VARIABLES: [&str; 12] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -20,8 +20,7 @@ pub const LOGIN_VARIABLES: [&str; 12] = [
     "SCW_ACCESS_KEY",
     "SCW_SECRET_KEY",
 ];
-/// The variables that name a proxy. Their value is a URL whose scheme is optional (golang.org/x/net/http/httpproxy; curl(1),
-/// "ENVIRONMENT").
+/// The variables that set a proxy. Their value is a URL whose scheme is optional (golang.org/x/net/http/httpproxy; curl(1), "ENVIRONMENT").
 const PROXY_VARIABLES: [&str; 8] = [
     "ALL_PROXY",
     "FTP_PROXY",
@@ -33,12 +32,12 @@ const PROXY_VARIABLES: [&str; 8] = [
     "https_proxy",
 ];
 
-/// Whether a variable has a credential: it is a login variable, or its value is a URL with a user or a password.
+/// Whether a variable contains a credential: it is a login variable, or its value is a URL with a user or a password.
 pub fn is_login(name: &str, value: &str) -> bool {
     LOGIN_VARIABLES.contains(&name) || urls::is_with_login(&as_url(name, value))
 }
 
-/// The value of a variable. If a proxy variable has a value without a scheme, the result has the scheme `http://`.
+/// The value of a variable. If a proxy variable has a value without a scheme, the result begins with `http://`.
 pub(super) fn as_url<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     match PROXY_VARIABLES.contains(&name) && !value.contains("://") {
         true => Cow::Owned(format!("http://{value}")),

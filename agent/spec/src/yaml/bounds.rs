@@ -13,21 +13,21 @@ use serde::de::{
 
 use super::scanner::Scanner;
 
-/// The maximum length of a text, in bytes. etcd takes no object of more than 1.5 MiB, and kOps writes some ten thousand bytes.
+/// The maximum length of a text, in bytes. etcd accepts objects of at most 1.5 MiB, and kOps' files have about ten thousand bytes.
 const LONGEST: usize = 8 << 20;
-/// The maximum nesting depth of lists and mappings. Schemas of Kubernetes' largest resources nest some fifty levels in JSON.
+/// The maximum nesting depth of lists and mappings. The schemas of Kubernetes' largest resources have about fifty levels in JSON.
 pub(super) const DEEPEST: usize = 100;
-/// The maximum number of directives (`%YAML`, `%TAG`). A document of kOps or Kubernetes has one at most.
+/// The maximum number of directives (`%YAML`, `%TAG`). A document of kOps or Kubernetes has at most one.
 pub(super) const MOST_DIRECTIVES: usize = 16;
-/// The memory of a YAML node in bytes, without the bytes of its scalar.
+/// The memory that the parser needs for a YAML node, in bytes, without the bytes of its scalar.
 const NODE: usize = 16;
 /// The maximum memory of a value, as a multiple of the length of its text. Without aliases the multiple is at most nine, because the text
-/// of a node has two bytes or more.
+/// of a node has at least two bytes.
 const MOST_TIMES: usize = 16;
-/// The memory in bytes that any value may take, however short its text is.
+/// The memory that every value may take, in bytes, even if its text is very short.
 const SMALL: usize = 256 << 10;
 
-/// Why a text costs too much to read.
+/// The reason why a text costs too much to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TooCostly {
     Long,
@@ -51,12 +51,12 @@ impl fmt::Display for TooCostly {
     }
 }
 
-/// Refuses a text that costs more to read than any file of kOps or Kubernetes.
+/// Rejects a text that costs more to read than any file of kOps or Kubernetes.
 pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
     counted(text).0
 }
 
-/// The result of [`check`], and the number of keys and values that the check has read. It reads only texts with aliases.
+/// The result of [`check`], and the number of keys and values that the check counted. They are counted only if the text has aliases.
 pub(super) fn counted(text: &[u8]) -> (Result<(), TooCostly>, usize) {
     if text.len() > LONGEST {
         return (Err(TooCostly::Long), 0);
@@ -70,7 +70,7 @@ pub(super) fn counted(text: &[u8]) -> (Result<(), TooCostly>, usize) {
     }
     let (left, values) = (Cell::new((text.len() * MOST_TIMES).max(SMALL)), Cell::new(0));
     for document in serde_yaml::Deserializer::from_slice(text) {
-        // Only the memory limit matters here. Other errors are reported when the text is read later.
+        // Only the memory limit matters here. Other errors are reported later, when the text is read.
         let counted = Counted { left: &left, values: &values }.deserialize(document);
         if counted.is_err() {
             break;
@@ -79,7 +79,7 @@ pub(super) fn counted(text: &[u8]) -> (Result<(), TooCostly>, usize) {
     (if left.get() == 0 { Err(TooCostly::Large) } else { Ok(()) }, values.get())
 }
 
-/// A deserializer that counts values, and subtracts the memory of a value from the memory that is left. It does not keep the value.
+/// A deserializer that counts values, and subtracts their memory from the remaining memory. It does not store the values.
 #[derive(Clone, Copy)]
 struct Counted<'a> {
     left: &'a Cell<usize>,
@@ -155,7 +155,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
         Ok(())
     }
 
-    /// A value with a custom tag.
+    /// Reads a value with a custom tag.
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
         let (IgnoredAny, value) = tagged.variant()?;
         value.newtype_variant_seed(self)
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Pieces of text with a meaning in YAML, from which the test builds texts.
+    /// Pieces with a meaning in YAML. The test combines them into texts.
     const PIECES: [&str; 50] = [
         "{", "}", "[", "]", ":", ": ", "- ", "? ", ",", ", ", "'", "\"", "|\n", ">\n", "|2\n", "|-\n", "\n",
         "\n ", "\n  ", "\n   ", "a", "b: ", "a: ", " ", "\t", "#", " # x", "!t ", "!<x> ", "!<]> ", "%",
@@ -227,7 +227,8 @@ mod tests {
     ];
 
     proptest! {
-        /// For any beginning of a text, the scanner rejects nesting that is too deep for libyaml, and accepts each text that libyaml reads.
+        /// Whatever a text begins with, the scanner rejects nesting that is too deep for libyaml, and accepts every text that libyaml can
+        /// read.
         #[test]
         fn the_scanner_finds_the_depth_that_libyaml_finds(
             pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..14),

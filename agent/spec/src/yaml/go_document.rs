@@ -15,15 +15,16 @@ use super::{Duplicates, GoDocument};
 use crate::go_yaml;
 use crate::terminal::shortened;
 
-/// The number of duplicate keys whose paths are kept.
+/// The maximum number of duplicate keys whose paths are stored.
 const MOST_DUPLICATES: usize = 10;
-/// The longest kept path of a duplicate key, in characters.
+/// The maximum length of a stored path, in characters.
 const LONGEST_PATH: usize = 300;
-/// How many characters before a scalar may have its tag. An alias may repeat a scalar any number of times.
+/// The maximum distance between a scalar and the tag before it, in characters. The limit is needed because an alias may repeat a scalar
+/// many times, and each repetition searches for the tag.
 const LOOK_BACK: usize = 256;
 
-/// Reads the only document of `text`. `reader` reads `text`. Values that Go's reader or JSON does not have are errors. Each error comes
-/// with the number of keys and values that were read before it.
+/// Reads the only document of `text`. `reader` must be a reader of `text`. Values that Go's reader rejects or that JSON does not have are
+/// errors. An error is returned with the number of keys and values that were read before it.
 pub(super) fn read<'de, D: Deserializer<'de>>(
     text: &'de str,
     reader: D,
@@ -39,11 +40,11 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
 
 #[derive(Default)]
 struct State {
-    /// The path of the value that is read now, from the document down.
+    /// The path of the value that is being read, in the document.
     path: Vec<String>,
     duplicates: Duplicates,
     values: usize,
-    /// Whether the scalar that was read last is `<<` without quotes.
+    /// Whether the last scalar that was read is `<<` without quotes.
     is_merge: bool,
 }
 
@@ -54,7 +55,7 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// Whether a scalar has neither quotes nor a tag. `scalar` is a part of the text.
+    /// Whether a scalar has neither quotes nor a tag. `scalar` must be a slice of the text.
     fn is_plain(self, scalar: &str) -> bool {
         let at = (scalar.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize);
         let Some(before) = at.and_then(|at| self.text.get(..at)) else { return false };
@@ -79,8 +80,8 @@ impl Node<'_> {
     }
 }
 
-/// The characters of the last word of a text, the last one first. A word that begins more than [`LOOK_BACK`] characters before the end of
-/// the text lacks its beginning.
+/// The characters of the last word of a text, the last character first. Only the last [`LOOK_BACK`] characters of the text are searched, so
+/// a longer word lacks its beginning.
 fn last_word(text: &str) -> impl Iterator<Item = char> {
     let is_delimiter = |c: &char| c.is_whitespace() || matches!(c, ',' | '[' | '{');
     let end = text.chars().rev().take(LOOK_BACK);
@@ -140,7 +141,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         Ok(Value::Null)
     }
 
-    /// A scalar that is no part of the text is in quotes, in a block, or has several lines. So it is a string.
+    /// If a scalar is no slice of the text, the scalar is in quotes or in a block, or has several lines. So it is a string.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
         Ok(Value::from(text))
     }
@@ -178,15 +179,15 @@ impl<'de> Visitor<'de> for Node<'_> {
         }
     }
 
-    /// A value with a custom tag. Go ignores the tag.
+    /// Reads a value with a custom tag. Like Go, ignores the tag.
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
         let (IgnoredAny, value) = tagged.variant()?;
         value.newtype_variant_seed(self)
     }
 }
 
-/// Adds the fields of a merge key's value (`<<`). As in Go, a merged field replaces a field before the merge key, and a field after the
-/// merge key replaces a merged field. If several merged mappings have a field, the first mapping wins.
+/// Adds the fields of a merge key's value (`<<`). As in Go, a merged field overrides a field before the merge key, and a field after the
+/// merge key overrides a merged field. If several merged mappings have a field, the first mapping is used.
 fn merge(merged: Value, fields: &mut Map<String, Value>) -> Result<(), &'static str> {
     let mappings = match merged {
         Value::Array(mappings) => mappings,
@@ -244,7 +245,7 @@ mod tests {
             })
         );
         assert_eq!(read("x: &x yes\ny1: *x\nz: &z 'yes'\nw: [*z, *x]\n").value["w"], json!(["yes", true]));
-        // The text may have characters of several bytes, and other line breaks.
+        // Characters of several bytes and other line breaks must not change the values.
         assert_eq!(read("ü: ä\r\na: yes\r\n").value, json!({"ü": "ä", "a": true}));
     }
 
@@ -252,7 +253,7 @@ mod tests {
     fn merge_keys_are_applied_in_order() {
         for (text, merged) in [
             ("<<: {a: 1, b: 1}\na: 2", json!({"a": 2, "b": 1})),
-            // Go's reader differs from YAML's specification here.
+            // In this case, Go's reader differs from YAML's specification.
             ("a: 2\n<<: {a: 1, b: 1}", json!({"a": 1, "b": 1})),
             ("<<: [{a: 1}, {a: 2, b: 2}]", json!({"a": 1, "b": 2})),
             ("<<: {<<: {a: 1, b: 1}, a: 2}\nc: 3", json!({"a": 2, "b": 1, "c": 3})),
@@ -262,7 +263,7 @@ mod tests {
         }
         let anchored = read("base: &b {role: Node, m: 1}\nspec:\n  <<: *b\n  m: 2\n");
         assert_eq!(anchored.value["spec"], json!({"role": "Node", "m": 2}));
-        // Go's reader takes a key without quotes for a boolean if a value of that spelling is one.
+        // Go's reader reads `n` without quotes as a boolean, even if it is a key.
         assert_eq!(read("n: 1").value, json!({"false": 1}));
         assert_eq!(anchored.duplicates, Duplicates::default());
         let problem = problem("<<: 1");
@@ -299,18 +300,18 @@ mod tests {
 
     #[test]
     fn the_values_of_a_document_are_counted_after_the_expansion_of_its_aliases() {
-        // Three mappings, one list, five keys and three numbers.
+        // The count is three mappings, one list, five keys and three numbers.
         assert_eq!(read("a: &a {x: 1}\nb: [*a]\nc: 2\n").values, 12);
     }
 
     #[test]
     fn the_values_of_a_document_that_cannot_be_read_are_counted() {
         for (text, values) in [
-            // A list and two items.
+            // The count is a list and two items.
             ("- a\n- b\n", 3),
-            // A mapping, a key, a list and two items.
+            // The count is a mapping, a key, a list and two items.
             ("a: [1, .inf, 2]\n", 5),
-            // A mapping, a key, a list and two items before the mistake.
+            // The count is a mapping, a key, a list and two items before the error.
             ("a: [1, 2\n", 5),
         ] {
             let unread = unread(text);

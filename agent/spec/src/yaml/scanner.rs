@@ -2,20 +2,20 @@
 
 use super::bounds::{DEEPEST, MOST_DIRECTIVES, TooCostly};
 
-/// Follows the rules of libyaml's scanner (`yaml_parser_fetch_next_token` and the functions that it calls). libyaml stops at an error; this
-/// scanner continues after an error, so it never finds less depth than libyaml.
+/// Follows the rules of libyaml's scanner (`yaml_parser_fetch_next_token` and the functions that it calls). libyaml stops at an error. This
+/// scanner continues after the error, so it never finds a smaller depth than libyaml.
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
-    /// The current column, in characters, as libyaml counts.
+    /// The current column, counted in characters as in libyaml.
     column: usize,
     flow: usize,
     directives: usize,
-    /// The columns of the block collections that are open.
+    /// The columns of all open block collections.
     indents: Vec<usize>,
-    /// In block context: whether a key may begin at the current position.
+    /// Whether a key may begin at the current position. Used only in block context.
     key_allowed: bool,
-    /// The position in this line at which a possible key begins.
+    /// The position in the current line at which a key may have begun.
     key: Option<usize>,
 }
 
@@ -33,7 +33,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Checks the whole text. Fails if collections nest deeper than [`DEEPEST`], or the text has more directives than [`MOST_DIRECTIVES`].
+    /// Checks the whole text. Fails if collections nest deeper than [`DEEPEST`], or if the text has more directives than
+    /// [`MOST_DIRECTIVES`].
     pub(super) fn scan(mut self) -> Result<(), TooCostly> {
         loop {
             self.skip_to_token();
@@ -102,7 +103,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The byte that is `ahead` bytes after the current byte. NUL after the end of the text, because libyaml treats a NUL as the end.
+    /// The byte that is `ahead` bytes after the current byte. Returns NUL after the end of the text, because libyaml also treats NUL as the
+    /// end.
     fn byte(&self, ahead: usize) -> u8 {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
@@ -134,7 +136,6 @@ impl<'a> Scanner<'a> {
         self.column == 0 && matches!(word, Some(b"---" | b"...")) && self.is_blank_or_end(3)
     }
 
-    /// Moves to the next character.
     fn bump(&mut self) {
         let width = match self.byte(0) {
             0xc0..=0xdf => 2,
@@ -193,7 +194,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The smallest column of content in the innermost block collection.
+    /// The minimum column of content in the innermost block collection.
     fn inside(&self) -> usize {
         self.indents.last().map_or(0, |indent| indent + 1)
     }

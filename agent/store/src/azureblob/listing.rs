@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) blobs: Vec<Blob>,
-    /// Common prefixes of names, up to and including the delimiter.
+    /// Common prefixes of names, including the delimiter at their end.
     pub(super) prefixes: Vec<String>,
     /// The marker that requests the next page. Empty on the last page.
     pub(super) next_marker: String,
@@ -24,7 +24,7 @@ pub(super) struct Blob {
 
 pub(super) fn parse(answer: &[u8]) -> Result<Page, Invalid> {
     let text = std::str::from_utf8(answer).map_err(|_| Invalid::new("it is not text"))?;
-    // To the parser, a truncated answer looks like a list with fewer blobs.
+    // The parser would accept a truncated answer as a list with fewer blobs.
     if !text.trim_end().ends_with("</EnumerationResults>") {
         return Err(Invalid::new("it is not EnumerationResults, or is truncated"));
     }
@@ -70,7 +70,7 @@ fn blob(tag: &mut ScopedDecoder<'_, '_>) -> Result<Blob, XmlDecodeError> {
     while let Some(mut tag) = tag.next_tag() {
         match tag.start_el().local() {
             "Name" => {
-                // Azure escapes a name with characters that XML does not allow.
+                // If a name contains characters that XML does not allow, Azure escapes the name.
                 let is_encoded = tag.start_el().attr("Encoded") == Some("true");
                 let name = try_data(&mut tag)?.into_owned();
                 blob.name = match is_encoded {

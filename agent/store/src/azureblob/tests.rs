@@ -10,7 +10,7 @@ use kops_agent_tests::azure_blob::{AzureBlob as StandIn, Mood};
 
 use super::*;
 
-/// The blobs of the container `state`: names and contents.
+/// The names and contents of the blobs in the container `state`.
 const BLOBS: [(&str, &str); 8] = [
     ("c/cluster-completed.spec", "1"),
     ("c/config", "kind: Cluster"),

@@ -69,7 +69,7 @@ fn listed(query: &str) -> String {
     let (prefix, delimiter, end) = (get("prefix"), get("delimiter"), get("endOffset"));
     let is_within =
         |name: &str| name.starts_with(prefix) && name >= get("startOffset") && (end.is_empty() || name < end);
-    // Names with the delimiter become folders, each once. All other names stay unchanged.
+    // A name with the delimiter is replaced by its folder, and each folder is listed once.
     let mut entries: Vec<(String, Option<&str>)> = OBJECTS
         .iter()
         .filter(|(name, _)| is_within(name))
@@ -100,7 +100,7 @@ fn gs(server: &TestServer) -> Gs {
     gs_with(server, "")
 }
 
-/// Makes a backend like `gs`, with tokens of a metadata server whose URLs begin with the path `below`.
+/// Makes a backend like `gs`, whose metadata server has URLs with paths below `below`.
 fn gs_with(server: &TestServer, below: &str) -> Gs {
     let retries = Retries { deadline: Duration::from_millis(100), ..Retries::default() };
     let tokens = Tokens::at(format!("{}{below}", server.url), retries).unwrap();

@@ -13,7 +13,7 @@ use super::*;
 use crate::{Found, Store};
 use kops_agent_spec::failure::Failing as _;
 
-/// Makes a server with a file that fails at first, and a counter of the requests for this file.
+/// Makes a server with a file whose first requests fail, and a counter of the requests for this file.
 async fn web() -> (TestServer, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let counted = Arc::clone(&asked);
@@ -81,8 +81,7 @@ async fn each_failure_has_its_own_error() {
     assert!(circle.kind().is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
 }
 
-/// The store has no lists of files, so a denied file may or may not exist. The same is true of a bucket
-/// whose objects the role may not list.
+/// The store has no lists of files, so a denied file may exist or be missing. A bucket whose objects the role may not list behaves equally.
 #[tokio::test]
 async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {
     let (server, _) = web().await;

@@ -21,7 +21,7 @@ async fn answering(status: u16, body: String) -> TestServer {
     Buckets::new().serve_behind(move |_| Some(Ok(text(status, &body)))).await
 }
 
-/// Makes a server of list pages, and a counter of the requests. `page` makes the entries and the token of a page from the page's number.
+/// Makes a server for list pages, and a counter of the requests. `page` returns the entries and the token of a page for the page's number.
 async fn listing(
     page: impl Fn(u32) -> (String, String) + Send + Sync + 'static,
 ) -> (TestServer, Arc<AtomicU32>) {
@@ -80,17 +80,16 @@ async fn an_endless_error_is_read_up_to_the_limit() {
 
 #[tokio::test]
 async fn an_endless_list_is_refused() {
-    // The server gives the same token with each page.
+    // The server sends an equal token with every page.
     let (server, asked) = listing(|_| (entry("a"), "again".to_owned())).await;
     assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
     assert_eq!(asked.load(Ordering::SeqCst), 2);
 
-    // The server gives a new token with each page, so the list never ends.
+    // The server sends a new token with every page, so the list never ends.
     let (server, asked) = listing(|page| (String::new(), page.to_string())).await;
     assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
     assert_eq!(asked.load(Ordering::SeqCst) as usize, MOST_PAGES);
 
-    // The list has more names than allowed.
     let per_page = 20_000;
     let names = move |page| (0..per_page).map(|name| entry(&format!("{page:04}-{name:06}"))).collect();
     let (server, asked) = listing(move |page| (names(page), page.to_string())).await;

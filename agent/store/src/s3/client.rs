@@ -14,7 +14,7 @@ use super::settings::S3Settings;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
 use kops_agent_net::tls::require_ca_bundle_for;
 
-/// Returns the configuration of clients for all regions, and the provider of credentials.
+/// Returns the configuration for the clients of all regions, and the provider of credentials.
 pub(super) async fn config(
     settings: S3Settings,
     checksums: ResponseChecksumValidation,
@@ -36,11 +36,12 @@ pub(super) async fn config(
         }
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
-            // Amazon's own endpoint needs TLS. The source of the credentials may need TLS too, and then reports a missing CA bundle itself.
+            // Amazon's own endpoint needs TLS, and so a CA bundle. The source of the credentials may also need TLS. It reports a missing CA
+            // bundle itself.
             require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
             let shared =
                 aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?).load().await;
-            // The endpoint of any region can report the region of a bucket.
+            // An endpoint of any region can report the region of a bucket.
             let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
             let builder = Builder::from(&shared).region(region);
             let builder =
@@ -49,7 +50,7 @@ pub(super) async fn config(
         }
     };
     let builder = builder.response_checksum_validation(checksums);
-    // The SDK must not retry, because the agent retries by itself: see `Retries`.
+    // The SDK must not retry, because the agent retries (`Retries`).
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(5))
         .read_timeout(Duration::from_secs(15))
@@ -57,8 +58,8 @@ pub(super) async fn config(
     Ok((builder.retry_config(RetryConfig::disabled()).timeout_config(timeouts).build(), credentials))
 }
 
-/// Whether to use Amazon's dual-stack endpoint. Upstream always uses it, because a node may have only IPv6. The SDK refuses the dual-stack
-/// setting for a custom endpoint.
+/// Whether to use Amazon's dual-stack endpoint. Upstream always uses it, because a node may have only IPv6. For a custom endpoint, the SDK
+/// rejects the dual-stack setting.
 fn dual_stack(shared: &SdkConfig, endpoint: Option<&str>) -> bool {
     endpoint.is_none() && shared.endpoint_url().is_none() && shared.use_dual_stack().unwrap_or(true)
 }

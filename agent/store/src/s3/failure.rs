@@ -14,27 +14,26 @@ use kops_agent_net::Said;
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::GaveUp;
 
-/// The failure of one attempt.
+/// The failure of one attempt to send a request.
 #[derive(Debug)]
 pub(super) enum S3Failure {
     Passing {
         cause: String,
     },
-    /// The SDK did not send the request and does not give the reason.
+    /// The SDK did not send the request. It does not say whether credentials are missing.
     NotSent {
         cause: String,
     },
-    /// This machine has no credentials, or does not have credentials yet.
+    /// This machine has no credentials, or does not have them yet.
     NoCredentials {
         cause: String,
     },
-    /// The bucket is in another region. S3 usually names that region.
+    /// The bucket is in a different region. S3 usually names this region.
     OtherRegion {
         region: Option<Region>,
         answer: Answer,
     },
     TooLarge,
-    /// S3 answered with an error.
     Answered(Answer),
 }
 
@@ -63,7 +62,7 @@ impl S3Failure {
         S3Failure::Passing { cause }
     }
 
-    /// The failure of a body that is incomplete or has a wrong checksum.
+    /// The failure if a body is incomplete or has a wrong checksum.
     pub(super) fn of_body(error: impl Error) -> S3Failure {
         S3Failure::passing(format!("the answer broke off: {}", in_one_line(&error)))
     }
@@ -80,7 +79,7 @@ impl S3Failure {
     fn of_answer(response: &HttpResponse, code: Option<&str>, message: Option<&str>) -> S3Failure {
         let status = response.status().as_u16();
         let said = match (code, message) {
-            // The body is not in S3's format, so a server in between answered.
+            // The body is not in S3's format, so a proxy sent it.
             (None, None) => Said::of_body(response.body().bytes().unwrap_or_default()),
             (code, message) => Said::new(code.unwrap_or_default(), message.unwrap_or_default()),
         };
@@ -120,7 +119,7 @@ where
                 None => S3Failure::NotSent { cause: "the request could not be sent".into() },
             },
             SdkError::TimeoutError(_) => S3Failure::passing("it took too long".into()),
-            // The answer is invalid: it is cut off, or another server sent it.
+            // The answer is invalid: it is incomplete, or a proxy sent it.
             SdkError::ResponseError(ref answer) => {
                 let status = answer.raw().status().as_u16();
                 S3Failure::passing(format!("its answer ({status}) cannot be read: {}", in_one_line(&error)))
@@ -130,7 +129,7 @@ where
     }
 }
 
-/// The error message for the operator, after the last attempt. `region` is the requested region.
+/// The error for the operator, after the last attempt. `region` is the requested region.
 pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failure>) -> StoreError {
     let url = object.url.clone();
     match gave_up.error {
@@ -141,7 +140,7 @@ pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failur
             url,
             problem: format!(
                 "no credentials were found ({cause}); give the instance a role, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
-                 S3_ENDPOINT for another S3 server"
+                 S3_ENDPOINT if the server is not Amazon's"
             ),
         },
         S3Failure::TooLarge => StoreError::TooLarge { url },
@@ -151,7 +150,7 @@ pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failur
     }
 }
 
-/// Returns the place with the ARNs in its `rights` changed to the partition of the region.
+/// Returns the place with the ARNs in `rights` changed to the partition of the region.
 fn in_partition(object: &Place, region: &str) -> Place {
     let rights = object.rights.replace("arn:aws:", &format!("arn:{}:", partition(region)));
     Place { rights, ..object.clone() }
@@ -176,7 +175,7 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
         (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
             credentials("get new credentials; the credentials of an instance's role renew themselves")
         }
-        // Every S3 server sends a body with a code, except in a response to HEAD. So a body without a code is from another server.
+        // Every S3 server sends a body with a code, except in a response to HEAD. So a proxy sent a body without a code.
         (403, "") if !answer.said.message.is_empty() => {
             object.forbidden(&answer.said, Some(NOBODYS.to_owned()))
         }
@@ -191,10 +190,9 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
     }
 }
 
-/// Advice for an error response whose reason is not a missing permission of the role. `None` for other reasons.
+/// Advice for an error response, if its reason is not a missing permission of the role. `None` for other reasons.
 ///
-/// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", which names the kinds
-/// of policies.
+/// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", for the kinds of policies.
 fn advice(said: &Said, rights: &str) -> Option<String> {
     const KEY: &str = "let this machine's role use the key that encrypts the file (kms:Decrypt), in the role's policy and in the key's \
                        policy, and check that the key is enabled";

@@ -22,7 +22,7 @@ async fn child() {
     }
 }
 
-/// Returns the output of the child process, and whether the child process succeeded.
+/// Returns the output of the child process, and whether the process succeeded.
 async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
@@ -42,7 +42,7 @@ async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
 async fn an_instance_role_that_appears_late_reads_the_store() {
     let buckets = Buckets::new();
     buckets.write("a.example.com/config", "kind: Cluster");
-    // The metadata service names eu-west-1, so every signature must have that region.
+    // The metadata service reports the region eu-west-1, so every signature must be for this region.
     let server = buckets
         .serve_behind(|request| {
             let signature = request.headers()["authorization"].to_str().unwrap();

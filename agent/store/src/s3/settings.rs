@@ -4,20 +4,20 @@ use std::fmt;
 
 use super::super::error::StoreError;
 
-/// The environment variables of another S3 server. They have an effect only if the first variable, `S3_ENDPOINT`, is set.
+/// The environment variables for an S3 server that is not Amazon's. They have an effect only if the first variable, `S3_ENDPOINT`, is set.
 pub(super) const VARIABLES: [&str; 4] =
     ["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"];
 
-/// How to reach S3.
+/// How the agent reaches S3.
 #[derive(Clone)]
 pub enum S3Settings {
-    /// Amazon's S3. The SDK finds the server and the key as AWS' own tools do: from the instance's role, the environment, the profile and
-    /// the regions' endpoints.
+    /// Amazon's S3. The SDK finds the server and the credentials as AWS' own tools do: from the instance's role, the environment, the
+    /// profile and the endpoints of regions.
     Aws,
-    /// Another server (upstream: `util/pkg/vfs/s3context.go`, `getCustomS3Config`). Its URLs have the bucket in the
-    /// path.
+    /// An S3 server that is not Amazon's (upstream: `util/pkg/vfs/s3context.go`, `getCustomS3Config`). The path of its URLs contains the
+    /// bucket.
     Server {
-        /// `S3_ENDPOINT`, an `http://` or `https://` URL.
+        /// The value of `S3_ENDPOINT`, an `http://` or `https://` URL.
         endpoint: String,
         /// The value of `S3_REGION`.
         region: String,
@@ -46,7 +46,7 @@ impl S3Settings {
         S3Settings::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The settings of a store whose server is only in the environment.
+    /// The settings of a store that has no default server. Fails if the environment names no server.
     pub(crate) fn of_server(scheme: &str) -> Result<S3Settings, StoreError> {
         S3Settings::of_server_by(scheme, |name| std::env::var(name).ok())
     }
@@ -74,7 +74,7 @@ impl S3Settings {
         let Some(endpoint) = set(endpoint) else {
             return Ok(S3Settings::Aws);
         };
-        // kOps' documentation of DigitalOcean writes the endpoint without a scheme.
+        // In kOps' documentation of DigitalOcean, the endpoint has no scheme.
         let endpoint = if endpoint.contains("://") { endpoint } else { format!("https://{endpoint}") };
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
             return Err(StoreError::BadSettings(format!(

@@ -45,7 +45,7 @@ impl Buckets {
         fs::write(file, bytes).unwrap();
     }
 
-    /// Serves the buckets, except for requests that `before` answers.
+    /// Serves the buckets. Requests that `before` answers do not reach the buckets.
     pub(crate) async fn serve_behind<F>(&self, before: F) -> TestServer
     where
         F: Fn(&Request<Incoming>) -> Option<Answer> + Send + Sync + 'static,
@@ -112,7 +112,7 @@ async fn a_signed_download_url_needs_no_credentials() {
     buckets.write("release/a+b", "0123456789");
     let server = buckets.serve().await;
     let store = store(&server);
-    // kOps escapes the key in this URL.
+    // kOps escapes the key in the URL of a download.
     let location = store.locate_download("s3://state/release/a%2Bb").await.unwrap().unwrap();
     assert_eq!((location.size, location.has_headers()), (Some(10), false));
     assert!(!format!("{location:?}").contains("Signature"), "{location:?}");
@@ -283,7 +283,7 @@ async fn a_server_that_always_fails_ends_the_retries() {
 
 #[tokio::test]
 async fn an_unreachable_server_ends_the_retries_with_the_reason() {
-    // The bound port belongs to no other process, and nothing listens on it.
+    // The test has bound the port but does not listen, so connections to the port are refused.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let settings = settings(&format!("http://{}", socket.local_addr().unwrap()), "us-east-1", "the-secret");
@@ -304,8 +304,7 @@ async fn a_silent_server_ends_the_retries() {
     assert!(error.contains("no answer within"), "{error}");
 }
 
-/// Answers requests that are not signed for eu-west-1, as S3 does for a bucket in eu-west-1: with a redirect,
-/// or with the bucket's location.
+/// If a request is not signed for eu-west-1, answers like S3 for a bucket in eu-west-1: with a redirect, or with the bucket's location.
 fn only_in_eu_west_1(request: &Request<Incoming>, says_where: bool) -> Option<Answer> {
     let signature = request.headers().get("authorization").unwrap().to_str().unwrap();
     if signature.contains("/eu-west-1/s3/") {

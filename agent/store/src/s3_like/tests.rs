@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::StoreError;
 use crate::s3::tests::{Buckets, s3_error, settings, store};
 
-/// The schemes of the clouds whose stores are S3-compatible.
+/// The schemes of clouds with S3-compatible stores.
 const SCHEMES: [&str; 4] = ["do", "hos", "linode", "scw"];
 
 async fn served() -> (Buckets, TestServer) {

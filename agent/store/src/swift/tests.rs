@@ -12,7 +12,7 @@ use kops_agent_tests::openstack::{SECRET, TOKEN, password_login};
 use super::*;
 use kops_agent_spec::failure::Failing as _;
 
-/// The objects of the container `state`: names and contents.
+/// The names and contents of the objects in the container `state`.
 const OBJECTS: [(&str, &str); 8] = [
     ("c/cluster-completed.spec", "1"),
     ("c/config", "kind: Cluster"),
@@ -162,8 +162,7 @@ async fn each_failure_has_its_own_error() {
         ),
     ];
     for (mood, told) in cases {
-        // Each mood needs a new stand-in with a new client, because a client with a token does not log in
-        // again.
+        // Each mood needs a new server and a new client, because a client logs in only once.
         let openstack = Openstack::new();
         openstack.server.set_mood(mood);
         let file = place("swift://state/c/config");
