@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::pod_ranges::{host, let_machines_be_enrolled};
 use crate::scale::create_objects;
 
-/// The key of machines, and the key of liars.
+/// The key that machines sign with, and the key that liars sign with.
 pub struct Metal([KeyPair; 2]);
 
 impl Ground for Metal {
