@@ -1,5 +1,6 @@
 # Runs the stages of tests/run, one after another or concurrently. Prints their output and times. When the run ends, ends all
-# stages. The script tests/run defines `fail` and has changed to the checkout. shellcheck shell=bash
+# stages. The script tests/run defines `fail` and has changed to the checkout.
+# shellcheck shell=bash
 
 # For each stage: its name, its duration in seconds, and its processor time in seconds. The processor time of a stage does not
 # include concurrent stages.

@@ -1,6 +1,7 @@
 # Functions for the scripts in this folder. A script puts the example cluster's store into a server, and checks that kops-agent
 # reads the same from the server as from a folder. A script sets `name`, its own name, and sources this file with its own
 # arguments.
+# shellcheck shell=bash disable=SC2034,SC2154
 set -euo pipefail
 
 checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
