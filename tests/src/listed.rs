@@ -27,7 +27,7 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
     fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool;
     /// A page of the list. All pages together have `total` machines.
     fn page(machines: Vec<Value>, page: usize, per_page: usize, total: usize) -> Value;
-    /// The path below [`Api::base`] below which each machine has the path `/ID`.
+    /// The URL path of a machine consists of [`Api::base`], this path, and `/ID`.
     const MACHINES: &'static str = Self::API.path;
     /// The response to a request for one machine.
     fn one(machine: Value) -> Value;

@@ -82,7 +82,7 @@ impl<S: Send + 'static> StandInApi<S> {
         self.state.lock()
     }
 
-    /// A handle to the state, for code that outlives this stand-in's borrow.
+    /// A handle to the state, for code that outlives a borrow of this stand-in.
     pub(crate) fn shared(&self) -> Shared<S> {
         self.state.clone()
     }

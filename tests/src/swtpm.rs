@@ -261,7 +261,8 @@ impl Swtpm {
             let answer = self.exchange(writer.as_bytes()).with_context(|| name.to_string())?;
             let answer = TpmResponse::cast(&answer).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
             match answer.rc().map(|code| code.base()) {
-                // Before its first command of some kind, the TPM tests itself. During the test, its answer is a request to retry.
+                // The TPM tests itself before the first command that needs the test. Until then, it answers with a
+                // request to retry.
                 Ok(TpmRcBase::Retry | TpmRcBase::Testing) if Instant::now() < until => {}
                 Ok(TpmRcBase::Success) => {
                     return answer.unmarshal().map_err(|error| anyhow::anyhow!("{name}: {error}"));

@@ -21,7 +21,7 @@ const LATER: &str = "2099-01-01T00:00:00Z";
 enum Lie {
     /// Reports no outcome, and moves the times of its order to the far future.
     Time,
-    /// Reports an outcome for another configuration and another attempt.
+    /// Reports an outcome whose configuration and attempt differ from the order's.
     Hash,
     /// Reports success, but keeps its old configuration.
     Progress,

@@ -74,7 +74,7 @@ pub fn get_nothing(cluster: &Cluster) {
         ("a token of yesterday", honest.token_v1(STS, REGION, request.as_bytes(), now() - 86_400)),
     ] {
         let Answer { status, body: answer, .. } = ask(worker, server, &token, &request);
-        // 429 is not enough, because an honest machine could get status 429 too.
+        // Status 429 does not count as a rejection, because an honest machine could get it too.
         assert!((400..500).contains(&status) && status != 429, "{what}: {status} {answer}");
         assert!(!answer.contains("BEGIN"), "{what}: {answer}");
     }

@@ -53,7 +53,7 @@ impl Client {
         Client { address, config: Arc::new(config) }
     }
 
-    /// Sends one request, without retries. Fails if the response takes longer than [`TIMEOUT`].
+    /// Sends one request, without retries. Fails if the response takes longer than 30 s.
     pub fn ask(
         &self,
         network: &Network,

@@ -32,7 +32,7 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     service::is_clean(machine, UNIT);
     is_confined(machine, UNIT, UID);
     is_applied(cluster, "1");
-    // The service reads the channel every minute after a minute.
+    // The service reads the channel every minute.
     put(cluster, "2");
     is_applied(cluster, "2");
     machine.until("it leads, and says so", || is("StatusText").starts_with("leading").then_some(()));

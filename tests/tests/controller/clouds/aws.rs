@@ -14,7 +14,7 @@ use crate::boot_to_label::upstream::now;
 use crate::bootstrap::{ROLE, on_aws};
 use crate::cluster::{CLUSTER, Cluster, REGION, id};
 
-/// AWS. The stand-in for STS is here, and the stand-in for EC2 belongs to the cluster.
+/// AWS, with a stand-in for STS. The stand-in for EC2 belongs to the cluster.
 pub struct Aws(Sts);
 
 impl Aws {

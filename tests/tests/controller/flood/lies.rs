@@ -123,7 +123,7 @@ pub fn of_tls() -> Vec<Lie> {
         lie("junk instead of TLS", NO_TLS, |number| Manner::Plain(junk(number, 512))),
         lie("HTTP without TLS", NO_TLS, |_| Manner::Plain(post("x-aws-sts e30", "{}").into_bytes())),
         lie("half a handshake", NO_TLS, |_| Manner::BrokenHandshake(40, Vec::new())),
-        // The handshake succeeds. The server's answer to the junk does not matter.
+        // The server answers the beginning of the handshake. Its answer to the junk is not checked.
         lie("a handshake, then junk", HUNG_UP, |number| {
             Manner::BrokenHandshake(usize::MAX, junk(number, 512))
         }),
