@@ -1,8 +1,8 @@
-# Finds out why tests failed, in one line each. For scripts that set pipefail and run in the checkout.
+# Prints for each failed test one line with the reason. For scripts that set pipefail and run in the checkout.
 # shellcheck shell=bash
 
-# reason LOG [TEST]: prints the message of the first panic, or of this Rust test's first panic. Without a panic, prints the last
-# line.
+# reason LOG [TEST]: prints the message of the log's first panic, or with TEST, of the first panic of this Rust test. If there
+# is no panic, prints the last line.
 reason() {
     awk -v test="${2:-}" '
         / panicked at / && !at && (test == "" || index($0, "thread \047" test "\047 ") == 1) { at = NR + 1 }
@@ -11,7 +11,8 @@ reason() {
         END { print message != "" ? message : last }' "$1" | tr '\t|' ' /' | cut -c 1-200
 }
 
-# run_tests PROGRAM ARGUMENT...: runs Rust tests. If tests fail, the last lines are `FAILED: TEST: REASON`, one for each.
+# run_tests PROGRAM ARGUMENT...: runs Rust tests. If tests fail, the output ends with a line `FAILED: TEST: REASON` for each of
+# them.
 run_tests() {
     local log status=0 test
     log=$(mktemp)

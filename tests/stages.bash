@@ -1,23 +1,25 @@
-# Runs the stages of tests/run, one after another or beside others. Prints their output and times, and ends all of them with the
-# run. tests/run defines `fail` and has changed to the checkout.
+# Runs the stages of tests/run, one after another or concurrently. Prints their output and times. When the run ends, ends all
+# stages. The script tests/run defines `fail` and has changed to the checkout.
 # shellcheck shell=bash
 
-# For each stage: its name, seconds, and seconds of a core. Stages beside it do not change its seconds of a core.
+# For each stage: its name, its duration in seconds, and its processor time in seconds. The processor time of a stage does not
+# include concurrent stages.
 times=()
-# Stages that run beside others, by process id: name, start time, and log.
+# The running concurrent stages. The key is the process id. The values are name, start time and log.
 declare -A beside_name=() beside_since=() beside_log=()
-# By the name of a stage beside others: the names and commands of the stages that start when it ends.
+# The stages that start when a concurrent stage ends. The key is the name of the concurrent stage. The value has the names and
+# commands of its followers.
 declare -A followers=()
 logs=$(mktemp -d)
 # The stage that failed, and its log.
 failed='' failed_log=''
-# Cases that failed once. Each line has the command that runs the case alone, a tab, and the reason of the failure.
+# Cases that failed once. Each line has the command that runs the case alone, a tab, and the reason for the failure.
 failed_cases=$logs/failed-cases
 
 # shellcheck source=tests/failures.bash
 . tests/failures.bash
 
-# With job control, each stage has its own process group, so this script can end all processes of a stage.
+# With job control, each stage has its own process group, so that this script can end all processes of a stage.
 set -m
 end_stages() {
     local job process state
@@ -28,12 +30,12 @@ end_stages() {
         tail -n 40 "${beside_log[$process]}" || true
     done
     for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
-    # The stages remove what they have made, which takes a moment.
+    # When they end, stages need a moment to remove their files.
     for _ in {1..100}; do
         [[ -n $(jobs -pr) ]] || break
         sleep 0.1
     done
-    # The failure comes last, because a long log may be cut or read only from its end.
+    # The failure is printed last, because readers look at the end of a long log, and some systems keep only the end.
     if [[ -n $failed ]]; then
         if ((${#beside_name[@]} > 0)); then
             echo "== ${failed_log##*/}, which failed; its last lines:"
@@ -48,7 +50,7 @@ trap end_stages EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# timed NAME COMMAND...: runs the command, and stores the seconds of a core that all its processes took.
+# timed NAME COMMAND...: runs the command, and stores the processor time of all its processes.
 timed() {
     local name=$1
     shift
@@ -56,17 +58,17 @@ timed() {
     times >"$logs/$name.times"
 }
 
-# core_seconds NAME: prints the seconds that `timed` stored, user and system together.
+# core_seconds NAME: prints the processor time that `timed` stored, in seconds.
 core_seconds() {
     tr -s ' \n' '\n' <"$logs/$1.times" | awk -F '[ms]' '{ all += $1 * 60 + $2 } END { printf "%.0f", all }'
 }
 
-# stage NAME COMMAND...: runs the command, and prints how long it took. Ends the run if the command or a stage beside it fails.
+# stage NAME COMMAND...: runs the command, and prints how long it took. Ends the run if the command or a concurrent stage fails.
 stage() {
     local name=$1 started=$SECONDS status=0 own ended
     shift
     echo "== $name"
-    # `"$@" || fail` would turn `set -e` off: a function would continue after a command that failed in it.
+    # The call is not `"$@" || fail`, which would turn off `set -e`: a function would continue after a failed command.
     (
         set -o pipefail
         (
@@ -89,7 +91,7 @@ stage() {
     times+=("$name" $((SECONDS - started)) "$(core_seconds "$name")")
 }
 
-# beside NAME COMMAND...: starts a stage that runs beside the following ones. Its output is printed when it has ended.
+# beside NAME COMMAND...: starts a concurrent stage. The output of the stage is printed when the stage has ended.
 beside() {
     local name=$1
     shift
@@ -101,12 +103,12 @@ beside() {
     beside_name[$!]=$name beside_since[$!]=$SECONDS beside_log[$!]=$logs/$name
 }
 
-# beside_after OTHER NAME COMMAND: starts a stage beside others as soon as OTHER, which is such a stage, has ended.
+# beside_after OTHER NAME COMMAND: starts a concurrent stage when the concurrent stage OTHER has ended.
 beside_after() {
     if is_beside "$1" || follows "$1"; then followers[$1]+="$2"$'\t'"$3"$'\n'; else beside "$2" "$3"; fi
 }
 
-# follows NAME: whether that stage waits for another to end.
+# follows NAME: whether the stage NAME waits for the end of a concurrent stage.
 follows() {
     local waiting
     for waiting in "${followers[@]}"; do
@@ -115,7 +117,8 @@ follows() {
     return 1
 }
 
-# has_ended PROCESS STATUS: prints the output of a stage beside others, ends the run if it failed, and starts its followers.
+# has_ended PROCESS STATUS: prints the output of a concurrent stage, ends the run if the stage failed, and starts the stage's
+# followers.
 has_ended() {
     local name=${beside_name[$1]} took=$((SECONDS - beside_since[$1]))
     echo "== $name, which ran beside"
@@ -134,7 +137,7 @@ has_ended() {
     unset "followers[$name]"
 }
 
-# is_beside [NAME]: whether that stage, or any stage, still runs beside others.
+# is_beside [NAME]: whether the concurrent stage NAME, or any concurrent stage, still runs.
 is_beside() {
     local name
     for name in "${beside_name[@]}"; do
@@ -143,7 +146,7 @@ is_beside() {
     return 1
 }
 
-# join [NAME]: waits for that stage, or for all stages that run beside others.
+# join [NAME]: waits for the concurrent stage NAME, or for all concurrent stages.
 join() {
     local ended status
     while is_beside "$@"; do
@@ -162,8 +165,8 @@ keep_failed_case() {
     printf '%s\t%s\n' "$command" "$1" >>"$failed_cases"
 }
 
-# case_of_machines COMMAND...: runs a case that boots machines. Other stages share the cores with it, so a case that fails is
-# kept for `once_more`, and the stage continues.
+# case_of_machines COMMAND...: runs a case that boots machines. The case may fail because concurrent stages use the cores. So a
+# failed case is recorded for `once_more`, and the stage continues.
 case_of_machines() {
     local log status=0
     log=$(mktemp -p "$logs")
@@ -172,7 +175,8 @@ case_of_machines() {
 }
 
 # cases_of_machines COMMAND...: runs a command with several cases that boot machines. `COMMAND... CASE` runs one case. If cases
-# fail, the last lines of the command are `FAILED: CASE: REASON`, one for each. A failure without such a line fails the stage.
+# fail, the output ends with a line `FAILED: CASE: REASON` for each of them. If the command fails without these lines, the stage
+# fails.
 cases_of_machines() {
     local log status=0 lines line
     log=$(mktemp -p "$logs")
@@ -183,7 +187,7 @@ cases_of_machines() {
     for line in "${lines[@]}"; do keep_failed_case "${line#*: }" "$@" "${line%%: *}"; done
 }
 
-# once_more: runs each case again that failed once, alone. If a case fails again, the run fails; if not, the table says FLAKY.
+# once_more: repeats each failed case, alone. If the case fails again, the run fails. If it passes, the table says FLAKY.
 once_more() {
     local command why
     [[ -s $failed_cases ]] || return 0
@@ -199,13 +203,13 @@ table() {
     printf '| %s | %s | %s |\n' "${times[@]}" "all of it" "$SECONDS" "$(core_seconds all)"
 }
 
-# Prints the table at the end of a run. `times` must run in this process: only this process knows the time of all stages.
+# Prints the table at the end of a run. `times` must run in this process, because only this process is the parent of all stages.
 sum_up() {
     times >"$logs/all.times"
     table
 }
 
-# Replaces the table in tests/README.md.
+# Replaces the table of stages in tests/README.md.
 keep_table() {
     local page=tests/README.md
     sed -i -e '/^| stage /,/^| all of it /d' -e '/^<!-- the last run, by tests\/run --write-times -->$/r /dev/stdin' "$page" <<<"$(table)"

@@ -61,10 +61,10 @@ def falsified(facts, path):
     elif isinstance(value, int):
         holder[last] = value + 1
     elif parents and parents[0] == "interfaces" and last == "name":
-        # No other interface has this name.
+        # No interface has this changed name.
         holder[last] = value + "x"
     else:
-        # Only the last character changes, so that an address stays an address.
+        # Only the last character changes, so that the value is still an address.
         holder[last] = value[:-1] + ("1" if value[-1] == "0" else "0")
     return facts
 
@@ -83,5 +83,5 @@ def is_noticed(path, facts, said):
     if at[0] == "interfaces":
         interface = facts["interfaces"][int(at[1])]
         return f"interfaces.{interface['name']}.{at[2]} is " in said
-    # A list of texts is compared as a whole.
+    # A list of texts is compared as one value, so the message has no index of the list.
     return f"{'.'.join(at[:-1] if at[-1].isdigit() else at)} is " in said

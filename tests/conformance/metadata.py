@@ -118,7 +118,7 @@ def metadata_service(cloud, facts):
         def do_GET(self):
             meta_data = json.dumps({"uuid": facts.get("serverID"), "name": "server-1", "meta": {}})
             answers = {"latest/meta-data/local-ipv4": facts.get("localIPv4"), "openstack/latest/meta_data.json": meta_data}
-            # kOps' nodeup sends a double slash. Nova treats it as a single one.
+            # kOps' nodeup sends a double slash. Nova treats a double slash as one slash.
             self.path = self.path.replace("//", "/")
             self.respond_from(answers, "/")
 

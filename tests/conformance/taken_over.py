@@ -1,6 +1,6 @@
 """The nodes that `take-over` takes over, and the changes that their plans may contain."""
 
-# Every role, family of distributions, cloud and network plugin at least once.
+# Each role, family of distributions, cloud and network plugin is in at least one case.
 CASES = [
     "minimal-aws--master-us-test-1a--ubuntu2604-amd64",
     "minimal-aws--nodes--debian12-amd64",
@@ -19,8 +19,8 @@ CASES = [
     "many-addons-gce--master-us-test1-a--ubuntu2604-amd64",
 ]
 
-# The nodes of each released kOps: protokube with and without gossip, the oldest and the newest Kubernetes, containerd 1, the oldest
-# distributions, and files that only older releases write.
+# The cases of each kOps release. They include protokube with and without gossip, the oldest and the newest Kubernetes, containerd
+# 1, the oldest distributions, and files that only older releases write.
 CASES_OF_RELEASE = {
     "1.36": [
         "gossip-aws--master-us-test-1a--ubuntu2404-amd64",
@@ -44,14 +44,14 @@ CASES_OF_RELEASE = {
     ],
 }
 
-# Control planes that are taken over with all items of their keysets, too.
+# Control planes whose take-over is also tested with all items of their keysets.
 WITH_NEXT = [
     "minimal-aws--master-us-test-1a--ubuntu2604-amd64",
     "privatecalico--master-us-test-1a--amzn2023-amd64",
     "apiservernodes--apiserver--ubuntu2604-amd64",
 ]
 
-# The os-release file of each family of distributions. The parts of the version replace {}.
+# The os-release file of each family of distributions. The parts of the version number replace `{}`.
 OS_RELEASE = {
     "ubuntu": 'ID=ubuntu\nID_LIKE=debian\nVERSION_ID="{}.{}"\n',
     "debian": 'ID=debian\nVERSION_ID="{}{}"\n',
@@ -61,13 +61,13 @@ OS_RELEASE = {
     "flatcar": 'ID=flatcar\nID_LIKE=coreos\nVERSION_ID=1.2.3{}{}\n',
 }
 
-# Changes that a plan may contain. They restart nothing.
+# Changes that a plan of a take-over may contain. They restart nothing.
 DIFFERENCES = [
-    # Upstream loads modules, but does not configure them for the next boot.
+    # nodeup loads kernel modules, but does not configure them for the next boot.
     "kernel-module *: make",
-    # nodeup mounts a volume in each of its runs, which is at boot. With the agent, systemd mounts it.
+    # nodeup mounts a volume in each of its runs, which is at boot. The agent lets systemd mount the volume at boot.
     "mount *: set atBoot",
-    # Upstream's text has an https address. The agent's text has the official http address.
+    # In this license, nodeup writes an https address. The agent writes the official http address.
     "file /usr/share/doc/containerd/apache.txt: write",
     # Upstream lets all users read this file, which can contain tokens of clouds and stores.
     "file /etc/sysconfig/protokube: set mode",

@@ -55,7 +55,7 @@ def a_failure_to_keep_a_variable_is_reported():
     with scene() as folder:
         mirror = Mirror(folder / "release")
         programs = programs_without(folder / "programs", "systemctl", "mkdir")
-        # Only this folder cannot be made. The rest of /etc is writable.
+        # This mkdir fails only for this folder. The rest of /etc is writable.
         stand_in(programs, "mkdir", '#!/bin/sh\ncase $* in *system.conf.d*) [ ! -e /opt/forbidden ] || exit 1 ;; esac\nexec /usr/bin/mkdir "$@"\n')
         script = of(folder, mirror.url, more=["--env", "https_proxy=http://secret@p:1"])
         for shell in ["dash", "bash"]:
@@ -127,7 +127,7 @@ def a_mirror_that_is_silent_slow_or_endless_is_skipped():
             programs = programs_without(folder / f"without-{'-'.join(missing)}", *missing)
             for wrong in [silent, slow, endless]:
                 machine = Machine(folder / f"{wrong.__name__}-{'-'.join(missing)}", programs)
-                # The size limit must end an endless download, not the time limit.
+                # The download must end because of its size, not because of the time limit.
                 longest = 600 if wrong is endless else 10
                 bounds = {"silence=60 ": "silence=5 ", "longest=900 ": f"longest={longest} ", "largest=64\n": "largest=1\n"}
                 script = of(folder, Mirror(folder, instead=wrong).url, honest.url)
@@ -170,7 +170,7 @@ def a_published_release_works_as_a_mirror():
             assert "--install-systemd-unit" in machine.called
             assert mirror.asked == ["/kops-agent-linux-amd64.xz"], mirror.asked
             mirror.asked.clear()
-        # The user-data needs only the sums of the release's programs, not the programs.
+        # user-data needs only the checksums of the release's programs, so a missing program is no error.
         (published / "kops-agent-linux-amd64").unlink()
         assert sums[""] in user_data("--conf", folder / "kube_env.yaml", "--mirror", mirror.url, "--release", published)
 
@@ -260,12 +260,12 @@ def written_files_get_their_labels():
 def proxies_are_kept_for_later_boots():
     with scene() as folder:
         mirror = Mirror(folder / "release")
-        # The systemd of the machine that runs this test must not be called.
+        # The script must not call the systemd of the test host.
         machine = Machine(folder / "machine", programs_without(folder / "programs", "systemctl"))
         environment = machine.folder / "etc/environment"
         environment.write_text("LANG=C\nhttps_proxy=http://old:1\n")
         environment.chmod(0o640)
-        # The old file stays complete until the new one is written.
+        # The old file must not change until the new file replaces it.
         (machine.folder / "was").hardlink_to(environment)
         proxies = ["--env", "https_proxy=http://it's:3128", "--env", "no_proxy=127.0.0.1,10.0.0.0/8"]
         for _ in range(2):
@@ -280,8 +280,8 @@ def proxies_are_kept_for_later_boots():
         assert not list(environment.parent.glob("environment.kops*"))
 
 
-# The /etc/environment of an image, and what pam_env 1.5.2 reads from it (`su root -c env`), except for trailing blanks, which
-# pam_env keeps.
+# The /etc/environment of an image, and the variables that pam_env 1.5.2 reads from it (`su root -c env`). pam_env keeps
+# trailing blanks, which this list does not have.
 IMAGE_ENVIRONMENT = """# https_proxy=http://comment:1
 http_proxy="http://quoted:1"
   export HTTP_PROXY='http://exported:1'  # why
@@ -308,7 +308,7 @@ def proxies_of_the_image_reach_units_without_their_quotes():
             machine = Machine(folder / shell, programs)
             (machine.folder / "etc/environment").write_text(IMAGE_ENVIRONMENT)
             machine.boots(of(folder, mirror.url, more=["--env", "https_proxy=http://ours:1"]), shell)
-            # The existing lines do not change.
+            # The lines of the image stay unchanged.
             assert machine.read("etc/environment") == f"{IMAGE_ENVIRONMENT}https_proxy=http://ours:1\n"
             expected = "".join(f'DefaultEnvironment="{proxy}"\n' for proxy in IMAGE_PROXIES)
             drop_in = machine.read("etc/systemd/system.conf.d/kops-agent-proxy.conf")

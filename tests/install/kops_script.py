@@ -7,9 +7,9 @@ import re
 
 from scenes import CHECKOUT, KOPS, lay_out, Machine, Mirror, programs_without, ran, scene, user_data
 
-# Our imitation of kOps' script for test machines. The corpus has no script for them.
+# Our imitation of kOps' script for test machines. The corpus has no such script.
 OURS = CHECKOUT / "vm-tests/lib/kops-user-data"
-# A program that records its call, and the variables that the script gives it.
+# A program that records its folder, its call, and its variables for the state store.
 NOTES = '#!/bin/sh\n{ echo "$PWD: $0 $*"; env | grep -E "^(AWS_REGION|S3_.*)=" | sort; } >>/opt/called\n'
 XZ = f"/binaries/kops/{KOPS}/linux/amd64/nodeup.xz"
 
@@ -86,7 +86,8 @@ def the_script_of_tests_does_what_kops_own_does(corpus):
         dead = Mirror(folder / "release")
         dead.server_close()
         dead.shutdown()
-        # A dead mirror, one with damaged bytes, one with another program, an empty one, and an honest one.
+        # Five mirrors: one is unreachable, one has changed bytes, one has another program, one is empty, and
+        # one is correct.
         spoilt = Mirror(folder / "release", lambda path, content: content[:-1] + b"x")
         lay_out(folder / "other", "#!/bin/sh\ntouch /opt/called\n")
         mirrors = [dead, spoilt, Mirror(folder / "other"), Mirror(folder), Mirror(folder / "release")]

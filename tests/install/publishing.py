@@ -16,7 +16,8 @@ import yaml
 
 from scenes import CHECKOUT, IMAGE, KOPS, Mirror, OTHER, OWN, program_for, programs_without, ran, RELEASE
 
-# Variables that change a program if they reach cargo, a build script or a compiler. tests/install/reproducible sets these, too.
+# Variables that change a program if they reach cargo, a build script or a compiler. tests/install/reproducible sets these
+# variables too.
 CHANGE_PROGRAMS = """
     AR AWS_LC_SYS_CFLAGS AWS_LC_SYS_NO_ASM CARGO_BUILD_RUSTC CARGO_BUILD_RUSTFLAGS CARGO_INCREMENTAL CARGO_PROFILE_RELEASE_OPT_LEVEL CC CFLAGS COMPILER_PATH CPATH C_INCLUDE_PATH
     GCC_EXEC_PREFIX HOST_CFLAGS LDFLAGS LD_LIBRARY_PATH LIBRARY_PATH RUSTC RUSTC_BOOTSTRAP RUSTFLAGS TARGET_CC TARGET_CFLAGS
@@ -51,7 +52,7 @@ def a_release_is_built_by_the_rust_that_is_named():
         assert code == 0 and "1.999.0 is, and is used" in said, said
         code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
         assert code == 3 and "Rust is missing" in said, said
-        # Like rustup's programs: each runs the toolchain that the variable or an override names.
+        # Stand-ins for rustup's proxies. Each runs the toolchain that the variable or an override names.
         (folder / "installed").touch()
         for name in ["cargo", "rustc"]:
             (programs / name).write_text(f'#!/bin/sh\necho "{name} ${{RUSTUP_TOOLCHAIN-1.999.0}} (x 2026-01-01)"\n')
@@ -60,7 +61,7 @@ def a_release_is_built_by_the_rust_that_is_named():
         for more, version in [({}, "1.999.0"), ({"RUSTUP_TOOLCHAIN": "nightly"}, "nightly")]:
             assert got(asked, **more) == (0, f"cargo {version} (x 2026-01-01)\nrustc {version} (x 2026-01-01)\n")
             assert got(asked, NEEDS_EXACT_RUST="yes", **more) == (0, f"cargo {channel} (x 2026-01-01)\nrustc {channel} (x 2026-01-01)\n")
-        # Programs that are not rustup's, before rustup's in PATH.
+        # A rustc and a cargo that are not from rustup come before rustup's programs in PATH.
         for name in ["rustc", "cargo"]:
             (programs / name).write_text(f'#!/bin/sh\necho "{name} {channel}-nightly (x 2026-01-01)"\n')
             code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
@@ -78,7 +79,7 @@ def a_release_is_built_only_from_its_commit():
         ran(*git, "commit", "--quiet", "--allow-empty", "--message", "test")
         (checkout / ".git/info/exclude").write_text("*.ignored\n.cargo\nbuild.rs\n")
         release = [checkout / "packaging/release", "--kops-version", "none", "--architecture", OTHER, "--out"]
-        # This cargo always fails, so the test builds no release even if nothing is rejected before.
+        # This cargo always fails, so a release that is wrongly accepted is not built.
         (pathlib.Path(folder) / "programs").mkdir()
         (pathlib.Path(folder) / "programs/cargo").symlink_to("/bin/false")
         environment = os.environ | {"PATH": f"{folder}/programs:{os.environ['PATH']}"}
@@ -90,7 +91,7 @@ def a_release_is_built_only_from_its_commit():
             (".cargo/config.toml", None),
             (".cargo/config", None),
             ("agent/kops-agent/.cargo/config.toml", None),
-            # Cargo runs this file, though no Cargo.toml names it.
+            # Cargo runs this file, although no Cargo.toml names it.
             ("agent/plan/build.rs", None),
             ("Cargo.toml", None),
             ("Cargo.toml", "assume-unchanged"),
@@ -106,7 +107,7 @@ def a_release_is_built_only_from_its_commit():
             assert "the checkout has changes" in said and name.split("/x.rs")[0] in said, said
             provenance = [checkout / "packaging/provenance", "--architecture", OTHER, "--out", f"{folder}/provenance", file]
             assert "that no commit has" in ran(*provenance, fails=1)
-            # No packages are made either, whatever commit their program was built from.
+            # If the checkout has changes, no packages are made either, not even from a program of its commit.
             assert "packages have its units" in ran(*packed, fails=1)
             if before is None:
                 file.unlink()
@@ -114,14 +115,14 @@ def a_release_is_built_only_from_its_commit():
                 file.write_text(before)
             if hidden:
                 ran(*git, "update-index", f"--no-{hidden}", name)
-        # An unknown state is not the same as no changes: git has no tree to compare with.
+        # If git cannot read the checkout's state, the checkout does not count as unchanged.
         (checkout / ".git/objects").rename(checkout / ".git/away")
         (checkout / ".git/objects").mkdir()
         assert "cannot tell which" in ran(*release, f"{folder}/out", fails=1, env=environment)
         (checkout / ".git/objects").rmdir()
         (checkout / ".git/away").rename(checkout / ".git/objects")
-        # These files are no changes: ignored files, build output, and files of parent folders. Files of parent folders give a
-        # warning.
+        # Ignored files, build output and files in parent folders do not count as changes. For files in parent folders, a warning
+        # is printed.
         for name in ["x.ignored", "target/x/.cargo/config.toml", "release/x", ".release.abc/x", "../.cargo/config.toml"]:
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             (checkout / name).write_text("")
@@ -149,14 +150,14 @@ def no_wrapper_reaches_a_build():
         wrappers = ["RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_RUSTC_WRAPPER", "CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER"]
         passing = {"CARGO_BUILD_JOBS": "1", "CARGO_NET_OFFLINE": "true", "https_proxy": "http://proxy", "SSL_CERT_FILE": "/bundle", "HTTPS_PROXY": "http://proxy"}
         passing |= {"PATH": str(programs), "HOME": str(folder), "CARGO_TARGET_DIR": f"{folder}/target"}
-        # A shell cannot set the last name. The crate cc looks for it.
+        # The last name is no valid name for a shell variable, but the crate cc reads this variable.
         evil = [*wrappers, *CHANGE_PROGRAMS, f"CARGO_TARGET_{host.upper().replace('-', '_')}_LINKER", f"CFLAGS_{host}"]
         ended = subprocess.run([CHECKOUT / "packaging/build"], env=passing | {name: "/evil" for name in evil}, capture_output=True, text=True)
         assert ended.returncode == 9, ended
         seen = dict(line.split("=", 1) for line in (folder / "environment").read_text().splitlines() if "=" in line)
         assert [name for name, value in seen.items() if "/evil" in value] == [], seen
         assert {name: seen.get(name) for name in passing} == passing, seen
-        # An empty variable overrides a configuration. A missing one does not.
+        # An empty variable overrides a configuration. A missing variable does not.
         assert [seen.get(name) for name in wrappers] == ["", "", None, None], seen
         ours = {"CARGO_ENCODED_RUSTFLAGS", "CARGO_INCREMENTAL", "CC_SHELL_ESCAPED_FLAGS", f"CFLAGS_{machine}_unknown_linux_gnu"}
         assert ours <= set(seen) and f"CFLAGS_{host}" not in seen, seen
@@ -183,23 +184,23 @@ def a_release_is_read_back_by_kops_rules(agent):
         folder = pathlib.Path(folder)
         versions = [word for version in ["v1.34.3", "1.35.2", KOPS, "v1.37.0-alpha.1"] for word in ("--kops-version", version)]
         ran(RELEASE, "--out", folder / "one", *versions, "--program", f"amd64={agent}")
-        # A web server of another user can read the release, whatever the umask. The program is small, so it is packed quickly.
+        # A web server of another user can read the release, whatever the umask. A small program is packed quickly.
         small = folder / "small"
         small.write_bytes(program_for("amd64"))
         ran(RELEASE, "--out", folder / "two", *versions, "--program", f"amd64={small}")
         ran("sh", "-c", 'umask 077; exec "$0" "$@"', RELEASE, "--out", folder / "umask", *versions, "--program", f"amd64={small}")
-        # The same program makes the same bytes. a_release_of_a_commit tests that for the real program.
+        # The same program results in the same bytes. a_release_of_a_commit tests this for the real program.
         ran("diff", "-r", folder / "two", folder / "umask")
         for file in (folder / "umask").rglob("*"):
             assert file.stat().st_mode & (0o055 if file.is_dir() else 0o044) == (0o055 if file.is_dir() else 0o044), file
         ran(RELEASE, "copy", folder / "one", folder / "served")
         mirror = Mirror(folder / "served")
         for version, download in [("1.34.3", "nodeup"), ("1.35.2", "nodeup"), (KOPS, "nodeup"), ("1.37.0-alpha.1", "nodeup.xz")]:
-            # kOps joins the path of assets.fileRepository and that of
-            # https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup
-            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256. The boot
-            # script of 1.36 and before downloads the program, which the server may compress. A later script downloads .xz. Both
-            # check the program (pkg/model/resources/nodeup.go).
+            # kOps joins the path of assets.fileRepository and the path of
+            # https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup (pkg/assets/builder.go,
+            # pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256. The boot script of 1.36 and
+            # before downloads the program, which the server may compress. A later script downloads .xz. Both check the program
+            # (pkg/model/resources/nodeup.go).
             at = f"{mirror.url}/binaries/kops/{version}/linux/amd64"
             sha256 = ran("curl", "-sf", f"{at}/nodeup.sha256").split()[0]
             program = subprocess.run(["curl", "-sf", "--compressed", f"{at}/{download}"], capture_output=True, check=True).stdout
@@ -236,7 +237,7 @@ def a_release_is_read_back_by_kops_rules(agent):
             (["copy", folder / "one", folder / "x", "--", "--acl"], 2, "takes no options"),
             (["copy", folder / "one", "b"], 2, "no absolute folder"),
             (["--out", folder / "x", "--kops-version", KOPS, "--program", f"amd64={agent}", "--sign", "k"], 2, "it takes --packages"),
-            # This is rejected immediately, not after a quarter of an hour of building.
+            # This error must come before the build, which takes a quarter of an hour.
             (["--out", folder / "x", "--kops-version", KOPS, "--architecture", OTHER, "--packages"], 1, "this machine's architecture"),
         ]:
             assert message in ran(RELEASE, *arguments, fails=code)
@@ -316,8 +317,8 @@ def a_program_is_packed_with_the_files_of_its_commit(agent):
         folder = pathlib.Path(folder)
         head, other = ran("git", "rev-parse", "HEAD", cwd=CHECKOUT).strip(), "0123456789ab"
         programs = {}
-        # The checks also apply to programs of the other architecture, which do not run here. If all checks pass, the release ends
-        # with another error: it needs the program for this machine's architecture.
+        # The checks also apply to programs of the other architecture, which do not run here. If all checks pass, the release
+        # fails because it needs the program for this machine's architecture.
         for name, says in {"own": f"0.1.0 ({head[:12]})", "other": f"0.1.0 ({other})", "development": "0.1.0 (development)", "silent": "0.1.0"}.items():
             content = agent.read_bytes().replace(version.encode(), says.encode())
             programs[name] = folder / name
@@ -341,7 +342,7 @@ def a_program_is_packed_with_the_files_of_its_commit(agent):
         arguments = ["--out", folder / "x", "--kops-version", "none", "--program", f"{OTHER}={programs['other']}", "--packages"]
         said = ran(folder / "packaging/release", *arguments, fails=1, env=os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)})
         assert "name the programs' commit with --commit" in said, said
-        # A release without packages has nothing of the checkout, so its program may be of any commit.
+        # A release without packages contains nothing from the checkout, so the program may be from any commit.
         (folder / "small").write_bytes(program_for(OTHER, f"0.1.0 ({other})".encode()))
         ran(RELEASE, "--out", folder / "laid-out", "--kops-version", KOPS, "--program", f"{OTHER}={folder}/small")
         unpacked = ["--out", folder / "x", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}", "--commit", other]
@@ -446,5 +447,4 @@ TESTS = [
     a_program_that_nodes_may_not_run_is_refused,
     a_failure_leaves_no_packages,
 ]
-# Tests that take the program.
 TESTS_OF_PROGRAM = [a_release_is_read_back_by_kops_rules, a_program_is_packed_with_the_files_of_its_commit, an_image_is_what_its_digests_say]

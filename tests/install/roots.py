@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-# Like the real systemctl, it enables none of several units if one of them is masked. /masked names the masked unit.
+# Like the real systemctl, `enable` enables no unit if one of its units is masked. /masked names the masked unit.
 SYSTEMCTL = """#!/bin/sh
 if [ "$1" = enable ] && [ -e /masked ]; then
     for unit; do
@@ -21,10 +21,10 @@ if [ "$1" = enable ] && [ -e /masked ]; then
 fi
 echo "$*" >>/systemctl.log
 """
-# The restorecon of a machine with SELinux. Like the real one, it fails if a file is missing.
+# A stand-in for restorecon. Like the real one, it fails if a file is missing.
 RESTORECON = '#!/bin/sh\necho "$*" >>/restorecon.log\nfor file; do [ "$file" = -R ] || [ -e "$file" ] || { echo "restorecon: $file" >>/restorecon.failed; exit 1; }; done\n'
 PROMPT = "ready> "
-# Controls for a terminal's cursor and colours, and letters that are overwritten.
+# A terminal's control sequences for cursor and colours, and letters that are overwritten.
 CONTROLS = r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|[\r\a]|[^\x08]\x08"
 
 
@@ -79,7 +79,7 @@ class Root:
                 shown += os.read(terminal, 4096).decode()
 
         try:
-            # A shell may lose input from before its prompt.
+            # A shell may lose input that is sent before its prompt.
             shows(PROMPT)
             os.write(terminal, typed.encode())
             shows(PROMPT + wanted)

@@ -27,7 +27,7 @@ OTHER = "amd64" if os.uname().machine == "aarch64" else "arm64"
 OWN = "arm64" if OTHER == "amd64" else "amd64"
 # A boot config with text that a shell would expand, and with placeholders of the boot script.
 CONF = "CloudProvider: aws\nInstanceGroupName: nodes\nConfigBase: s3://state/c.example.com\nWeird: \"it's $HOME `id` \\\\ $(id) @CONF@ @URLS_AMD64@\""
-# A program that records its call and one of its variables.
+# A program that records its call and the variable S3_ENDPOINT.
 PROGRAM = """#!/bin/sh
 { echo "$0 $*"; echo "endpoint=${S3_ENDPOINT-unset}"; } >>/opt/called
 """
@@ -139,7 +139,7 @@ class Machine:
         file.write_text(script)
         path = self.programs or os.environ["PATH"]
         bind = f"mount --bind {self.folder}/opt /opt && mount --bind {self.folder}/etc /etc"
-        # The limited /etc only has the file that the script reads.
+        # In a limited /etc, only the file that the script reads exists.
         limits = {
             None: "true",
             "ro": "mount -o remount,ro,bind /etc",

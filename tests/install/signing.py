@@ -50,7 +50,8 @@ def a_signature_is_of_the_sums_alone():
         assert "SHA256SUMS.sig was not verified" in ran(RELEASE, "check", folder / "signed")
         ran(RELEASE, "copy", folder / "signed", folder / "signed-served")
 
-        # The workflow signs the same sums. Without its secret, the notes say that there is no signature.
+        # The workflow signs the checksums too. Without the workflow's secret, the notes say that the release
+        # has no signature.
         for name, given in [("workflow", key.read_text()), ("unsigned", "")]:
             ran("mkdir", folder / name, folder / name / "notes")
             shutil.copytree(folder / "plain", folder / name / "release")
@@ -70,17 +71,17 @@ def a_signature_is_of_the_sums_alone():
                 shutil.copy(folder / name / file, folder / "downloaded")
             shutil.copy(public, folder / "downloaded")
             assert shell(verify, folder / "downloaded") == f"Verified OK\nkops-agent-linux-{OWN}: OK\n"
-            # The key is another one.
+            # The release has the public key of a different signer.
             shutil.copy(folder / "others/kops-agent.pub", folder / "downloaded")
             shell(verify, folder / "downloaded", fails=1)
             shutil.copy(public, folder / "downloaded")
-            # A replaced program with its sum passes sha256sum, and only the signature refuses it.
+            # If a program and its checksum are replaced, sha256sum passes and only the signature check fails.
             (folder / f"downloaded/kops-agent-linux-{OWN}").write_text("replaced")
             shell("sha256sum kops-agent-linux-* >SHA256SUMS && sha256sum --check --ignore-missing SHA256SUMS", folder / "downloaded")
             shell(verify, folder / "downloaded", fails=1)
             shutil.rmtree(folder / "downloaded")
 
-        # A wrong key is refused before anything is made. openssl signs no digest with Ed25519.
+        # A wrong key is rejected before any file is written. openssl signs no digest with Ed25519.
         ran("openssl", "genpkey", "-algorithm", "ed25519", "-out", folder / "ed25519")
         for wrong in [folder / "ed25519", public, folder / "none"]:
             said = ran(*make, folder / "x", "--sign-sums", wrong, fails=1)

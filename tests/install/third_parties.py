@@ -14,11 +14,11 @@ import tempfile
 from scenes import CHECKOUT, OWN, program_for, ran
 
 LICENSES = "third-party-licenses.txt"
-# The file's names for components that cargo does not know.
+# The licence file's headings for components that cargo does not know.
 OF_THE_SYSTEM = {"aws-lc": "AWS-LC (", "rust-std": "Rust's standard library (rust-std ", "libgcc": "Runtime library of GCC (libgcc)"} | {
     name: "GNU C Library (glibc)" for name in ["glibc", "libc6-dev", "libc6-dev-amd64-cross", "libc6-dev-arm64-cross"]
 }
-# Words from the text of each licence.
+# Words that the text of each licence contains.
 WORDS = {
     "Apache-2.0": "2. Grant of Copyright License. Subject to the terms",
     "BSD-2-Clause": "Redistributions in binary form must reproduce",
@@ -112,18 +112,18 @@ def each_component_has_its_licence_beside_it(programs):
             ran(CHECKOUT / "packaging/sbom", "--architecture", architecture, "--program", program, "--out", folder / "bill")
             bill = json.loads((folder / "bill").read_text())
             assert unlicensed_in(bill, text) == [], unlicensed_in(bill, text)
-            # Self-test: finds a missing component, and a component with the text of another.
+            # Self-test: finds a missing component, and a component with the licence text of another component.
             (number,) = re.findall(r"^\* subtle .+ \[(\d+)\]$", text, re.MULTILINE)
             assert unlicensed_in(bill, re.sub(r"^\* subtle .+\n", "", text, flags=re.MULTILINE)) != []
             assert unlicensed_in(bill, re.sub(rf"^\[{number}\] of ", "[0] of ", text, flags=re.MULTILINE)) != []
-        # If a crate lacks the text of a licence that names its authors, that is an error, and the message names the crate.
+        # A crate without the text of a licence that names its authors is an error, and the message names the crate.
         (subtle,) = sources.glob("*/subtle-2*")
         real = os.readlink(subtle)
         subtle.unlink()
         shutil.copytree(real, subtle, ignore=shutil.ignore_patterns("LICENSE*"))
         said = ran(CHECKOUT / make, "--out", folder / "x", env=environment, fails=1)
         assert re.search(r"subtle 2\.\S+ has no text of BSD-3-Clause", said) and not (folder / "x").exists(), said
-        # An image that is made by hand has the file, too.
+        # An image that is made without --licenses has the licence file too.
         (folder / "program").write_bytes(program_for(OWN))
         (folder / "bundle").write_text("-----BEGIN CERTIFICATE-----\n")
         ran(CHECKOUT / "packaging/image", "--out", folder / "image.tar", "--program", f"{OWN}={folder}/program", "--ca-bundle", folder / "bundle")

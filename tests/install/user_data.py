@@ -45,7 +45,7 @@ def a_boot_config_is_taken_in_each_form_of_kops():
     with scene() as folder:
         plain = of(folder, "https://m")
         heredoc = f"#!/bin/bash\ncat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{CONF}\n__EOF_KUBE_ENV\n"
-        # Packed as kOps packs it: base64 of gzip.
+        # kOps packs a boot config like this: base64 of gzip.
         packed = base64.b64encode(gzip.compress(f"{CONF}\n".encode())).decode()
         echo = f'#!/bin/bash\nset -o errexit\necho "{packed}" | base64 -d | gzip -d > conf/kube_env.yaml\n\ndownload-release\n'
         part = f"Content-Type: multipart/mixed; boundary=\"MIMEBOUNDARY\"\r\nMIME-Version: 1.0\r\n\r\n--MIMEBOUNDARY\r\nContent-Type: text/x-shellscript\r\n\r\n{echo}\r\n--MIMEBOUNDARY--\r\n"
@@ -64,8 +64,8 @@ def a_boot_config_is_taken_in_each_form_of_kops():
             assert of(folder, "https://m") == plain.replace(CONF, taken.rstrip("\n")), name
 
 
-# The beginning of kOps' script on a control plane behind a proxy (pkg/model/resources/nodeup.go), with values in each kind of
-# quotes.
+# The beginning of kOps' script on a control plane behind a proxy (pkg/model/resources/nodeup.go). Its values have each kind
+# of quotes.
 KOPS_BEGINS = r"""#!/bin/bash
 set -o errexit
 
@@ -126,13 +126,13 @@ def exports_of_kops_user_data_are_kept():
         for compressed in [False, True]:
             (folder / "kube_env.yaml").write_text(of_kops(compressed=compressed))
             assert of(folder, mirror.url) == plain, compressed
-        # A variable of --env wins. The message has only the names of the other variables.
+        # A variable of --env wins. The message contains the names of the other variables, but not their values.
         command = [USER_DATA, "--conf", folder / "kube_env.yaml", "--release", folder / "release", "--mirror", mirror.url, "--env", "AWS_REGION=eu-north-1"]
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "export AWS_REGION='eu-north-1'\n" in ended.stdout and "eu-west-1" not in ended.stdout
         names = " ".join(name for name in KOPS_EXPORTS if name != "AWS_REGION")
         assert ended.stderr == f"user-data: besides the boot config these are taken from {folder}/kube_env.yaml: {names}\n", ended.stderr
-        # The agent gets the variables.
+        # The program records that the agent gets the variables.
         program = "#!/bin/sh\nenv >>/opt/called\n".encode()
         at = folder / "release/binaries/kops" / KOPS / "linux/amd64/nodeup"
         at.write_bytes(program)
@@ -200,7 +200,7 @@ def temporary_files_are_private():
     with scene() as folder:
         temporary = folder / "tmp"
         temporary.mkdir()
-        # Records the modes of all temporary files while it packs.
+        # This gzip records the modes of all temporary files.
         programs = programs_without(folder / "programs", "gzip")
         (programs / "gzip").write_text(f'#!/bin/sh\nfind {temporary} -mindepth 1 -printf "%P %m\\n" >>{folder}/seen\nexec /usr/bin/gzip "$@"\n')
         (programs / "gzip").chmod(0o755)
@@ -237,19 +237,19 @@ def user_data_above_the_limit_of_ec2_is_refused():
             found = re.fullmatch(rf"user-data: the user-data has (\d+) bytes, and EC2 takes {largest}: {re.escape(advice)}\n", said)
             assert found and (int(found[1]) == size if size else int(found[1]) > largest), said
 
-        # Only a comment in the boot config differs.
+        # The two boot configs differ only in the length of a comment.
         room = largest - len(ended(f"{CONF}\n#").stdout)
         full, over = f"{CONF}\n#{'x' * room}", f"{CONF}\n#{'x' * (room + 1)}"
         fits = ended(full)
         assert (fits.returncode, len(fits.stdout), fits.stderr) == (0, largest, b""), (fits.returncode, len(fits.stdout), fits.stderr)
         assert f"\n{full}\n@END_OF_CONF@\n" in fits.stdout.decode()
         refused(ended(over), largest + 1, "use --gzip, or --format cloud-config")
-        # The advised --gzip makes the output small enough.
+        # The message advises --gzip, which makes the output small enough.
         packed = ended(over, "--gzip")
         assert packed.returncode == 0 and gzip.decompress(packed.stdout) == fits.stdout.replace(full.encode(), over.encode())
         (written,) = yaml.safe_load(ended(over, "--format", "cloud-config").stdout)["write_files"]
         assert gzip.decompress(base64.b64decode(written["content"])) == gzip.decompress(packed.stdout)
-        # A boot config that packing does not make shorter.
+        # gzip does not shorten this boot config.
         dense = CONF + "".join(f"\n#{hashlib.sha512(bytes([n])).hexdigest()}" for n in range(256))
         for form, advice in [
             (["--gzip"], "it is packed already, so the boot config, or what --env names, has to be shorter"),
@@ -305,7 +305,7 @@ def wrong_arguments_are_refused():
             assert message in said and "SECRET" not in said, (arguments, said)
         both = ["--env", "HTTPS_PROXY=http://p", "--env", "https_proxy=http://p"]
         assert "keep HTTPS_PROXY" in user_data(*conf, *mirror, *sums, *both)
-        # An @ means credentials only before the path.
+        # An @ in the path of a URL does not mean credentials.
         assert "http://m/kops@1/" in user_data(*conf, *sums, "--mirror", "http://m/kops@1")
 
 

@@ -20,15 +20,14 @@ use tempfile::TempDir;
 use crate::authority::{Authority, Pair};
 use crate::ports::free_port;
 
-/// The names in the server's certificate. The machines of the tests' cluster use the last one.
+/// The names in the server's certificate. The machines of the test cluster use the last name.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "api.internal.c.example.com"];
 const START_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A slow etcd stops for `SLOW_FOR`, then runs for `FAST_FOR`, in turns.
+/// A slow etcd alternately stops for `SLOW_FOR` and runs for `FAST_FOR`.
 const SLOW_FOR: Duration = Duration::from_millis(600);
 const FAST_FOR: Duration = Duration::from_millis(200);
 
-/// etcd and an API server.
 #[derive(Debug)]
 pub struct ApiServer {
     folder: TempDir,
@@ -41,8 +40,8 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts `etcd` and `kube-apiserver` from this folder, and waits until they are ready. Fails if kube-apiserver is not ready
-    /// within 300 s.
+    /// Starts `etcd` and `kube-apiserver` from the folder `assets`, and waits until they are ready. Fails if kube-apiserver is not
+    /// ready within 300 s.
     pub fn start(assets: &Path) -> anyhow::Result<ApiServer> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
@@ -81,7 +80,7 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// Starts the API server again after [`ApiServer::kill_api_server`], and waits until it is ready.
+    /// Restarts the API server after [`ApiServer::kill_api_server`], and waits until it is ready.
     pub fn start_api_server(&mut self) -> anyhow::Result<()> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let mut command = Command::new(self.assets.join("kube-apiserver"));
@@ -125,14 +124,14 @@ impl ApiServer {
         kill(self.etcd.id(), signal).context("signalling etcd")
     }
 
-    /// Slows etcd until the returned value is dropped. As on a slow disk, etcd stands still most of the time, less than a second each
-    /// time.
+    /// Slows etcd until the returned value is dropped. As on a slow disk, etcd is stopped most of the time, for less than a second
+    /// each time.
     pub fn slow_etcd(&self) -> SlowEtcd<'_> {
         let (over, is_over) = mpsc::channel::<Infallible>();
         let etcd = self.etcd.id();
         let thread = thread::spawn(move || {
             let waits = |pause| is_over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
-            // A failed signal needs no error: the test measures whether etcd is slow.
+            // The error of a failed signal is dropped, because the test itself measures whether etcd is slow.
             while kill(etcd, Signal::SIGSTOP).is_ok() && waits(SLOW_FOR) {
                 let _ = kill(etcd, Signal::SIGCONT);
                 if !waits(FAST_FOR) {
@@ -144,7 +143,7 @@ impl ApiServer {
         SlowEtcd { over: Some(over), thread: Some(thread), of: PhantomData }
     }
 
-    /// The id of the API server's process, if it runs.
+    /// The process id of the API server. `None` if the API server does not run.
     pub fn process_id(&self) -> Option<u32> {
         self.api_server.as_ref().map(|process| process.child.id())
     }
@@ -153,13 +152,13 @@ impl ApiServer {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Writes a kubeconfig for a user in these groups and returns its path. Only the file's owner can read it.
+    /// Writes a kubeconfig for a user in these groups and returns the file's path. Only the file's owner can read the file.
     pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
         use base64::Engine as _;
         use std::os::unix::fs::PermissionsExt as _;
         let name = format!("{}.kubeconfig", user.replace([':', '/'], "-"));
         let path = self.folder.path().join(name);
-        // A program that uses the file restarts when the file changes, so an existing file stays.
+        // An existing file is not replaced, because a program that uses the file would restart.
         if path.exists() {
             return Ok(path);
         }
@@ -189,18 +188,18 @@ impl ApiServer {
         self.kubectl_with(&self.kubeconfig(&user, &["system:nodes"])?, arguments, input)
     }
 
-    /// Runs kubectl with a kubeconfig, but with this API server's address.
+    /// Runs kubectl with a kubeconfig, but connects to this API server.
     pub fn kubectl_by(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let server = format!("--server={}", self.url());
         self.kubectl_with(kubeconfig, &[&[server.as_str()], arguments].concat(), input)
     }
 
-    /// The authority that the whole cluster trusts, with its key.
+    /// The certificate and the key of the CA that the whole cluster trusts.
     pub fn authority_pair(&self) -> Pair {
         self.authority.pair()
     }
 
-    /// The file with the certificate of the authority that the whole cluster trusts.
+    /// The file with the certificate of the CA that the whole cluster trusts.
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join("ca.crt")
     }
@@ -232,7 +231,7 @@ impl ApiServer {
     }
 }
 
-/// Slows etcd until it is dropped.
+/// etcd is slow until this value is dropped.
 #[derive(Debug)]
 pub struct SlowEtcd<'a> {
     over: Option<mpsc::Sender<Infallible>>,
@@ -243,7 +242,7 @@ pub struct SlowEtcd<'a> {
 impl Drop for SlowEtcd<'_> {
     fn drop(&mut self) {
         self.over = None;
-        // A panic of the thread does not matter here: the thread has ended.
+        // A panic of the thread is ignored, because the thread has ended in any case.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -291,7 +290,7 @@ impl Drop for Process {
     }
 }
 
-/// The purpose of a certificate in the cluster.
+/// The holder of a certificate in the cluster.
 enum Holder<'a> {
     Server,
     Client { user: &'a str, groups: &'a [&'a str] },
@@ -324,7 +323,7 @@ fn params(common_name: &str, organizations: &[&str]) -> CertificateParams {
     valid(params)
 }
 
-/// Sets fixed years of validity, so no test depends on the day it runs.
+/// Sets fixed years of validity, so that no test depends on the date.
 fn valid(mut params: CertificateParams) -> CertificateParams {
     params.not_before = date_time_ymd(2026, 1, 1);
     params.not_after = date_time_ymd(2046, 1, 1);

@@ -6,18 +6,18 @@ use rcgen::{
 };
 use time::OffsetDateTime;
 
-/// A certificate and its key, both PEM.
+/// A certificate and its private key, both in PEM.
 #[derive(Clone)]
 pub struct Pair {
     pub certificate: String,
-    /// PEM, PKCS #8.
+    /// PEM, in the format PKCS #8.
     pub private_key: String,
 }
 
-/// A self-signed certificate authority.
+/// A self-signed CA.
 pub struct Authority {
     pub pem: String,
-    /// The authority's private key, PEM.
+    /// The CA's private key, in PEM.
     pub key: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -29,13 +29,13 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes an authority with this common name. It is valid for centuries, so no test depends on the day it runs.
+    /// Makes a CA with this common name. The CA is valid for centuries, so no test depends on the date.
     pub fn new(name: &str) -> anyhow::Result<Authority> {
         Authority::lasting(name, KeyPair::generate()?)
     }
 
-    /// Like `new`, but with an RSA key, as kOps' authorities have. An API server verifies a client's certificate on each request,
-    /// and the time for that depends on the kind of key.
+    /// Like `new`, but with an RSA key, like the CAs of kOps. An API server verifies a client's certificate at each request, and
+    /// the kind of key determines how long this takes.
     pub fn of_rsa(name: &str) -> anyhow::Result<Authority> {
         Authority::lasting(name, KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?)
     }
@@ -44,7 +44,7 @@ impl Authority {
         Authority::of_key(name, key, date_time_ymd(1975, 1, 1), date_time_ymd(4096, 1, 1))
     }
 
-    /// Makes an authority with this common name and key, valid from one instant to another.
+    /// Makes a CA with this common name and key, valid between two times.
     pub fn of_key(
         name: &str,
         key: KeyPair,
@@ -60,7 +60,7 @@ impl Authority {
         Ok(Authority { pem, key: key.serialize_pem(), issuer: Issuer::new(params, key) })
     }
 
-    /// The authority's own certificate and key.
+    /// The CA's own certificate and key.
     pub fn pair(&self) -> Pair {
         Pair { certificate: self.pem.clone(), private_key: self.key.clone() }
     }
@@ -73,7 +73,7 @@ impl Authority {
     }
 }
 
-/// A subject with only this common name. rcgen's default subject has another common name.
+/// A subject with this common name. rcgen's default subject has a different common name.
 pub fn common_name(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);

@@ -20,12 +20,12 @@ struct State {
     asked: usize,
 }
 
-/// A running Auto Scaling; dropping it stops it.
+/// A running stand-in for EC2 Auto Scaling. A drop stops the stand-in.
 #[derive(Debug)]
 pub struct Autoscaling(StandInApi<State>);
 
 impl Autoscaling {
-    /// Starts with a group that holds these instances.
+    /// Starts the stand-in with one group, in which a lifecycle hook holds these instances.
     pub fn start(group: &str, held: &[&str]) -> anyhow::Result<Autoscaling> {
         let held = held.iter().map(|id| (*id).to_owned()).collect();
         let state = State { group: group.to_owned(), held, refusals: 0, asked: 0 };
@@ -38,7 +38,7 @@ impl Autoscaling {
         self.0.state().group.clone()
     }
 
-    /// The instances that are still held.
+    /// The instances that a lifecycle hook still holds.
     pub fn held(&self) -> BTreeSet<String> {
         self.0.state().held.clone()
     }

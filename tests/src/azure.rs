@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said};
 
-/// The subscription of this stand-in.
+/// The only subscription of the stand-in.
 pub const SUBSCRIPTION: &str = "0f3a7e62-0000-4000-8000-000000000001";
 /// The resource group of all machines.
 pub const RESOURCE_GROUP: &str = "Kops-C";
@@ -32,16 +32,16 @@ pub struct Machine {
     pub vm_id: String,
     /// The host name of the machine's operating system.
     pub computer_name: String,
-    /// The power state: `running`, …
+    /// The power state, for example `running`.
     pub power: String,
     pub tags: BTreeMap<String, String>,
     pub private_ips: Vec<IpAddr>,
-    /// When the machine was created, in the form of the API.
+    /// When the machine was created, in the API's format.
     pub created: String,
 }
 
 impl Machine {
-    /// A running worker of a cluster's group.
+    /// A running worker of this group.
     pub fn of_group(cluster: &str, group: &str, computer_name: &str, private_ip: IpAddr) -> Machine {
         let tags = [(CLUSTER_TAG, cluster), (INSTANCE_GROUP_TAG, group), ("k8s.io_role_node", "1")];
         Machine {
@@ -55,19 +55,19 @@ impl Machine {
     }
 }
 
-/// How Azure Resource Manager answers requests.
+/// The way in which Azure Resource Manager responds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Good,
-    /// Answers 429, with this many seconds in `Retry-After`.
+    /// Answers 429, with this many seconds in the header `Retry-After`.
     Throttling(u64),
     /// Answers 503.
     Down,
     Forbidding,
     /// Answers 404: the resource group does not exist.
     WithoutGroup,
-    /// Issues one token that it then rejects with 401. After that token, the mood is `Good`.
+    /// Issues one token that the API rejects with 401. After this token, the mood is `Good`.
     Revoking,
     /// Answers with HTML instead of JSON.
     Babbling,
@@ -75,7 +75,7 @@ pub enum Mood {
     Truncating,
     /// Answers with pages that always name a next page.
     Endless,
-    /// Answers with pages whose next page is on another host.
+    /// Answers with pages whose next page is on a different host.
     LeadingAstray,
     Redirecting,
     /// Never answers.
@@ -92,12 +92,12 @@ struct State {
     tokens: usize,
 }
 
-/// A running Azure Resource Manager; dropping it stops it.
+/// A running stand-in for Azure Resource Manager. A drop stops the stand-in.
 #[derive(Debug)]
 pub struct Azure(StandInApi<State>);
 
 impl Azure {
-    /// Starts without machines.
+    /// Starts the stand-in without machines.
     pub fn start() -> anyhow::Result<Azure> {
         let state = State { page: 120, ..State::default() };
         Ok(Azure(StandInApi::start("azure", state, |request, state| {
@@ -111,7 +111,7 @@ impl Azure {
         self.0.url()
     }
 
-    /// Adds or replaces a machine. Adds its scale set if that is missing.
+    /// Adds or replaces a machine. If its scale set is missing, adds the scale set.
     pub fn put(&self, scale_set: &str, number: u32, machine: Machine) {
         self.0.state().scale_sets.entry(scale_set.to_owned()).or_default().insert(number, machine);
     }
@@ -131,7 +131,7 @@ impl Azure {
         self.0.state().mood = mood;
     }
 
-    /// Sets the largest number of items on a page.
+    /// Sets the maximum number of items on a page.
     pub fn set_page(&self, items: usize) {
         self.0.state().page = items;
     }
@@ -165,7 +165,7 @@ fn answer(request: &Request<Incoming>, host: &str, state: &mut State) -> Option<
     let path = request.uri().path();
     match path {
         "/metadata/identity/oauth2/token" => return Some(token(request, state)),
-        // The control plane's machine, which has this managed identity, reads this item.
+        // The control plane reads this item. The managed identity belongs to the control plane's machine.
         "/metadata/instance/compute" => {
             let place = json!({"subscriptionId": SUBSCRIPTION, "resourceGroupName": RESOURCE_GROUP});
             return Some(said(200, place.to_string()));

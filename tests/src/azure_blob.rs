@@ -17,14 +17,14 @@ use hyper::{Method, Request, Response};
 use crate::objects::{Entry, entries, names};
 use crate::stand_in_api::{StandInApi, header, parameters, said, unescaped};
 
-/// The only account.
+/// The only storage account.
 pub const ACCOUNT: &str = "kopsstate";
 /// The only token that the account accepts.
 pub const TOKEN: &str = "the-token-of-the-managed-identity";
 const REVOKED: &str = "a-token-that-is-revoked";
 const IMDS: &str = "/metadata/identity/oauth2/token";
 
-/// How the account answers requests.
+/// The way in which the account responds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
@@ -39,9 +39,9 @@ pub enum Mood {
     Distrusting,
     /// Answers 409: the container is being deleted.
     Deleting,
-    /// Answers with a 404 that does not come from Azure.
+    /// Answers 404 like a server that is not Azure's.
     Missing,
-    /// Answers with a 403 that does not come from Azure.
+    /// Answers 403 like a server that is not Azure's.
     Blocked,
     /// Answers with HTML instead of XML.
     Babbling,
@@ -49,7 +49,7 @@ pub enum Mood {
     Truncating,
     /// Answers with lists that always name a next page.
     Endless,
-    /// Issues one token that it then rejects with 401. After that token, the mood is `Good`.
+    /// Issues one token that the API rejects with 401. After this token, the mood is `Good`.
     Revoking,
     /// Issues no tokens: the machine has no identity.
     WithoutIdentity,
@@ -63,7 +63,7 @@ struct State {
     calls: Vec<String>,
 }
 
-/// A running account; dropping it stops it.
+/// A running stand-in for a storage account. A drop stops the stand-in.
 #[derive(Debug)]
 pub struct AzureBlob(StandInApi<State>);
 
@@ -94,7 +94,7 @@ impl AzureBlob {
         self.0.state().mood = mood;
     }
 
-    /// Sets the largest number of names on a page.
+    /// Sets the maximum number of names on a page.
     pub fn set_page(&self, names: usize) {
         self.0.state().page = names;
     }

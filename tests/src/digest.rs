@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// Lower-case hexadecimal SHA-256 of a content.
+/// The SHA-256 digest of `content`, in lower-case hexadecimal.
 pub fn sha256_hex(content: &[u8]) -> String {
     hex::encode(Sha256::digest(content))
 }

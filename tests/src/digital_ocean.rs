@@ -18,13 +18,13 @@ pub const TOKEN: &str = "digitalocean-token-for-tests";
 #[derive(Clone, Debug)]
 pub struct Droplet {
     pub name: String,
-    /// `active`, `off`, …
+    /// For example `active` or `off`.
     pub status: String,
     pub tags: Vec<String>,
     pub public_ipv4: Option<String>,
     /// The droplet's addresses in private networks.
     pub private_ips: Vec<IpAddr>,
-    /// When the droplet was created, in the form of the API.
+    /// When the droplet was created, in the API's format.
     pub created: String,
 }
 
@@ -59,7 +59,7 @@ pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {
     )
 }
 
-/// A running API; dropping it stops it.
+/// A running stand-in for DigitalOcean's API. A drop stops the stand-in.
 pub type DigitalOcean = ListApi<Droplet>;
 
 impl ListedMachine for Droplet {

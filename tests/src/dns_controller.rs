@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const INTERNAL_NAMES: &str = "dns.alpha.kubernetes.io/internal";
 
-/// The addresses of each name, from the API server's list of pods.
+/// The DNS names with their addresses, from the annotations in the API server's list of pods.
 pub fn records(pods: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let mut records: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in pods["items"].as_array().into_iter().flatten() {

@@ -27,7 +27,7 @@ use body::DownloadBody;
 pub use fault::Fault;
 use fault::page;
 
-/// A running mirror; dropping it stops it.
+/// A running mirror. A drop stops the mirror.
 #[derive(Debug)]
 pub struct Downloads {
     server: LoopbackServer,
@@ -40,14 +40,14 @@ impl Downloads {
         Downloads::start_with(releases.stand_ins()?)
     }
 
-    /// Serves `files`, by URL path, and `.sha256` beside each.
+    /// Serves `files`, whose keys are URL paths, and a `.sha256` file for each.
     pub fn start_with(files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let server = LoopbackServer::start("downloads", Mirror { shelf: Arc::clone(&shelf) })?;
         Ok(Downloads { server, shelf })
     }
 
-    /// [`Downloads::start_with`] on this socket.
+    /// Like `start_with`, on this socket.
     pub fn start_on(socket: TcpListener, files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let mirror = Mirror { shelf: Arc::clone(&shelf) };
@@ -55,14 +55,14 @@ impl Downloads {
         Ok(Downloads { server, shelf })
     }
 
-    /// Like `start_with`, but by TLS as the holder of `identity`, and with HTTP/2 for clients that support it.
+    /// Like `start_with`, but with TLS and the certificate of `identity`. Clients that support HTTP/2 use it.
     pub fn start_tls(files: BTreeMap<String, Vec<u8>>, identity: &Identity) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let server = LoopbackServer::start_tls("downloads", Mirror { shelf: Arc::clone(&shelf) }, identity)?;
         Ok(Downloads { server, shelf })
     }
 
-    /// Like `start_with`, but at this address. Each response is delayed by `late`, as if the mirror were far away.
+    /// Like `start_with`, but at this address. Each response is delayed by `late`, like from a distant mirror.
     pub fn start_at(
         address: SocketAddr,
         files: BTreeMap<String, Vec<u8>>,
@@ -89,13 +89,13 @@ impl Downloads {
         format!("{}{path}", self.url())
     }
 
-    /// Serves a file with its `.sha256` beside it. Returns the file's URL.
+    /// Serves a file and its `.sha256` file. Returns the file's URL.
     pub fn publish(&self, path: &str, content: &[u8]) -> String {
         self.put(&format!("{path}.sha256"), sha256_hex(content).as_bytes());
         self.put(path, content)
     }
 
-    /// The paths of all downloads, without their checksum files.
+    /// The paths of all downloads, without checksum files.
     pub fn paths(&self) -> Vec<String> {
         self.shelf.files.lock().keys().filter(|path| !path.ends_with(".sha256")).cloned().collect()
     }
@@ -108,7 +108,8 @@ impl Downloads {
             .insert(path.to_owned(), Faults { first: VecDeque::new(), then: Some(fault) });
     }
 
-    /// Answers the next requests for `path` with these faults, one each, and later requests correctly. HEAD uses up no fault.
+    /// Answers each of the next requests for `path` with one of these faults, in order. Later requests get correct answers.
+    /// HEAD requests use up no fault.
     pub fn break_next(&self, path: &str, faults: impl IntoIterator<Item = Fault>) {
         let first = faults.into_iter().collect();
         self.shelf.faults.lock().insert(path.to_owned(), Faults { first, then: None });
@@ -124,12 +125,13 @@ impl Downloads {
         self.shelf.requests.lock().clone()
     }
 
-    /// The number of requests that came by HTTP/2.
+    /// The number of requests through HTTP/2.
     pub fn http_2_requests(&self) -> usize {
         self.shelf.http_2_requests.load(Ordering::Relaxed)
     }
 
-    /// The GET requests for a path, in order: empty for the whole file, or the range (`bytes=5-`).
+    /// The ranges of the GET requests for a path, in order, such as `bytes=5-`. A request for the whole file has an empty
+    /// range.
     pub fn gets(&self, path: &str) -> Vec<String> {
         let get = format!("GET {path}");
         let rest = |request: &String| request.strip_prefix(&get).map(|rest| rest.trim_start().to_owned());
@@ -179,7 +181,7 @@ impl Shelf {
         }
     }
 
-    /// Returns `None` if the request gets no response.
+    /// The response. `None` if the request gets no response.
     fn answer(&self, request: &Request<Incoming>) -> Option<Response<DownloadBody>> {
         let path = request.uri().path();
         let header = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
@@ -228,10 +230,10 @@ impl File {
 }
 
 enum Range {
-    /// The first and the last byte of the range.
+    /// The offsets of the first and the last byte of the range.
     Bytes(usize, usize),
     BeyondTheEnd,
-    /// A server may ignore a range that it does not understand (RFC 9110, 14.2).
+    /// The range is not understood. A server may ignore such a range (RFC 9110, 14.2).
     NotUnderstood,
 }
 

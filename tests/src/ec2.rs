@@ -13,7 +13,7 @@ use hyper::{Request, Response};
 
 use crate::stand_in_api::{Shared, StandInApi, form, header, said};
 
-/// The account that owns the instances.
+/// The AWS account that owns the instances.
 pub const ACCOUNT: &str = "123456789012";
 const ACCESS_KEY: &str = "AKIDEXAMPLE";
 const ASSIGN: &str = "AssignIpv6Addresses";
@@ -24,23 +24,23 @@ pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
 
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// `running`, `stopped`, …
+    /// For example `running` or `stopped`.
     pub state: String,
     /// The time of the instance's last start, in RFC 3339. Empty if responses omit it.
     pub launch_time: String,
-    /// `spot`, or empty.
+    /// `spot`, or empty for an on-demand instance.
     pub lifecycle: String,
     /// The instance's private address; empty in an IPv6-only subnet.
     pub private_ip: String,
     /// The IPv6 address of the instance's primary network interface, if it has one.
     pub ipv6: Option<Ipv6Addr>,
-    /// The IPv6 prefixes of each of the instance's network interfaces in responses. The primary interface is first.
+    /// The IPv6 prefixes of each network interface of the instance. The primary interface is first.
     pub ipv6_prefixes: Vec<Vec<String>>,
     pub tags: BTreeMap<String, String>,
 }
 
 impl Instance {
-    /// A running instance of a cluster's group.
+    /// A running instance of this group.
     pub fn of_group(cluster: &str, group: &str) -> Instance {
         let tags = [(CLUSTER_TAG, cluster), (INSTANCE_GROUP_TAG, group)];
         Instance {
@@ -54,7 +54,6 @@ impl Instance {
         }
     }
 
-    /// Adds a tag.
     pub fn tagged(mut self, key: &str, value: &str) -> Instance {
         self.tags.insert(key.to_owned(), value.to_owned());
         self
@@ -86,7 +85,7 @@ pub struct InstanceType {
     pub gpu: bool,
 }
 
-/// How EC2 answers requests.
+/// The way in which EC2 responds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
@@ -106,18 +105,19 @@ struct State {
     instance_types: BTreeMap<String, InstanceType>,
     mood: Mood,
     calls: Vec<usize>,
-    /// The access keys that are valid besides the key of [`Ec2::environment`]. Each permits one action, or all actions if it is `None`.
+    /// Valid access keys in addition to the key of [`Ec2::environment`]. The value is the only permitted action. `None` permits all
+    /// actions.
     access_keys: BTreeMap<String, Option<&'static str>>,
-    /// The network interface of each request for a prefix.
+    /// The network interfaces for which prefixes were requested, one entry for each request.
     assignments: Vec<String>,
 }
 
-/// A running EC2; dropping it stops it.
+/// A running stand-in for EC2. A drop stops the stand-in.
 #[derive(Debug)]
 pub struct Ec2(StandInApi<State>);
 
 impl Ec2 {
-    /// Starts without instances.
+    /// Starts the stand-in without instances.
     pub fn start() -> anyhow::Result<Ec2> {
         Ok(Ec2(StandInApi::start("ec2", State::default(), answered)?))
     }
@@ -146,7 +146,7 @@ impl Ec2 {
         }
     }
 
-    /// The network interface of each request for a prefix so far.
+    /// The network interface of each request for a prefix so far, in order.
     pub fn assignments(&self) -> Vec<String> {
         self.0.state().assignments.clone()
     }
@@ -242,7 +242,7 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
     )
 }
 
-/// Assigns a prefix of the subnet to a network interface. A second request assigns a second prefix, as in EC2.
+/// Assigns a prefix of the subnet to a network interface. As in EC2, each request assigns a new prefix.
 fn assigned(form: &BTreeMap<String, String>, state: &mut State) -> Response<String> {
     let interface = form.get("NetworkInterfaceId").cloned().unwrap_or_default();
     state.assignments.push(interface.clone());
@@ -277,7 +277,7 @@ fn instance_types(
             return refusal(400, "InvalidInstanceType", &message);
         };
         let gpu = if *gpu { "<gpuInfo><gpus><item><count>1</count></item></gpus></gpuInfo>" } else { "" };
-        // Writing to a String does not fail.
+        // A write to a String cannot fail.
         let _ = write!(
             items,
             "<item><instanceType>{name}</instanceType><networkInfo>\
@@ -307,7 +307,7 @@ async fn not_hanging(mut mood: Mood, state: &Shared<State>) -> Mood {
 fn item(id: &str, instance: &Instance) -> String {
     let mut tags = String::new();
     for (key, value) in &instance.tags {
-        // Writing to a String does not fail.
+        // A write to a String cannot fail.
         let _ = write!(tags, "<item><key>{}</key><value>{}</value></item>", escaped(key), escaped(value));
     }
     let lifecycle = match instance.lifecycle.as_str() {
@@ -333,7 +333,7 @@ fn item(id: &str, instance: &Instance) -> String {
     )
 }
 
-/// The instance's network interfaces. The primary one is last here, because EC2 guarantees no order.
+/// The instance's network interfaces. EC2 guarantees no order, so the primary interface is last.
 fn interfaces(id: &str, instance: &Instance) -> String {
     let interface = |(index, prefixes): (usize, &Vec<String>)| {
         let prefixes: String =

@@ -11,17 +11,16 @@ use crate::example_keys::Keyset;
 use crate::example_store::{ExampleStore, REGION, releases};
 use crate::s3::S3Server;
 
-/// The example cluster with its servers; dropping it stops them and leaves the folder.
+/// The example cluster with its servers. A drop stops the servers and keeps the folder.
 pub struct ExampleCluster {
     pub store: ExampleStore,
-    /// The server of the store.
     pub s3: S3Server,
-    /// The server of the downloads. If it is `None`, machines download from the publishers.
+    /// The server of the downloads. If `None`, machines download from the publishers.
     pub downloads: Option<Downloads>,
 }
 
 impl ExampleCluster {
-    /// Writes the example with these keys to `folder` and serves it.
+    /// Writes the example with these keys to `folder`, and serves it.
     pub fn start(folder: &Path, keysets: &[Keyset]) -> anyhow::Result<ExampleCluster> {
         let downloads = Downloads::start(&releases())?;
         let store = ExampleStore::write_with_keys(folder, Some(&downloads.url()), keysets)?;
@@ -36,13 +35,13 @@ impl ExampleCluster {
         Ok(ExampleCluster { store, s3, downloads: None })
     }
 
-    /// The environment variables that clients of the store need.
+    /// The environment variables with which clients access the store.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         self.s3.environment(REGION)
     }
 
-    /// The command that runs `agent` for a machine of `group`. `verb` is a word, or a command and its subcommand. `config_base` is the
-    /// store's URL, which a worker's boot config lacks.
+    /// The command that runs `agent` for a machine of `group`. `verb` is a command, with its subcommand if there is one. `config_base`
+    /// is the store's URL, because a worker's boot config does not contain this URL.
     pub fn agent(&self, agent: &Path, verb: &str, group: &str, config_base: &str) -> Command {
         let mut command = Command::new(agent);
         command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment()).args(verb.split(' '));
@@ -65,9 +64,9 @@ pub fn edit(file: &Path, old: &str, new: &str) -> anyhow::Result<()> {
     fs::write(file, text.replace(old, new)).with_context(|| format!("writing {}", file.display()))
 }
 
-/// Makes a converged control plane of the example like one that nodeup leaves. `root` is the machine's folder. The machine lacks
-/// kops-agent's record and its list of kernel modules, and has nodeup's text of a licence. The recorded state of systemd stays.
-/// `tests/conformance/take-over` covers what a plan does not show.
+/// Changes a converged control plane of the example into one that nodeup has made. `root` is the machine's root folder. Removes
+/// kops-agent's record and its list of kernel modules, and writes nodeup's text of a licence. The recorded state of systemd stays.
+/// Differences that a plan does not show are tested by `tests/conformance/take-over`.
 pub fn leave_as_nodeup(root: &Path) -> anyhow::Result<()> {
     let own = root.join("var/lib/kops-agent");
     let state = own.join("recorded/state.json");

@@ -11,19 +11,19 @@ use crate::api_server::ApiServer;
 use crate::ec2::{Ec2, Instance};
 use crate::example_store::{BUCKET, CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION};
 
-/// The Kubernetes user of kops-controller, to which kOps gives kops-controller's rights.
+/// The Kubernetes user of kops-controller. kOps grants the controller's rights to this user.
 const USER: &str = "system:serviceaccount:kube-system:kops-controller";
 
-/// An instance, its group in EC2, and the instance in its Node's provider ID.
+/// For each machine: the instance id, the group in EC2, and the instance id in the provider ID of its Node.
 const MACHINES: [(&str, &str, &str); 4] = [
     ("i-0c0ffee0000000001", CONTROL_PLANE, "i-0c0ffee0000000001"),
     ("i-0c0ffee0000000002", NODES, "i-0c0ffee0000000002"),
     ("i-0c0ffee0000000003", NODES, "i-0c0ffee0000000003"),
-    // A worker that claims to be the control plane.
+    // This worker's Node claims to be the control plane.
     ("i-0bad0000000000004", NODES, "i-0c0ffee0000000001"),
 ];
 
-/// The running control plane; dropping it stops it.
+/// The running control plane. A drop stops it.
 #[derive(Debug)]
 pub struct ExampleControlPlane {
     pub api: ApiServer,
@@ -31,13 +31,13 @@ pub struct ExampleControlPlane {
     pub config: PathBuf,
     /// The kubeconfig of the controller's user.
     pub kubeconfig: PathBuf,
-    /// `URL=DIR`, for `--store-mirror`.
+    /// The value of `--store-mirror`: `URL=DIR`.
     pub store_mirror: String,
 }
 
 impl ExampleControlPlane {
-    /// Starts the control plane with the programs in the folder `assets`, and keeps its files in `folder`. `rbac` is the
-    /// manifest of kops-controller's rights that kOps installs.
+    /// Starts the control plane with the programs in the folder `assets`. `folder` is for the control plane's files.
+    /// `rbac` is kOps' manifest of kops-controller's rights.
     pub fn start(assets: &Path, folder: &Path, rbac: &str) -> anyhow::Result<ExampleControlPlane> {
         let store = ExampleStore::write(folder, None)?;
         let api = ApiServer::start(assets)?;
@@ -52,7 +52,7 @@ impl ExampleControlPlane {
             });
             api.kubectl(&["create", "-f", "-"], &node.to_string())?;
         }
-        // The configuration has no `server`, because no machine bootstraps here.
+        // The configuration has no `server`, because no machine joins this cluster.
         let options = json!({"clusterName": CLUSTER, "cloud": "aws", "configBase": CONFIG_BASE});
         let config = folder.join("config.yaml");
         fs::write(&config, options.to_string()).context("writing the controller's configuration")?;

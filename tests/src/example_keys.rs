@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::random;
 
-/// The keysets of a cluster with etcd clusters `main` and `events` (upstream:
+/// The keysets of a cluster that has the etcd clusters `main` and `events` (upstream:
 /// `pkg/model/bootstrapscript.go`, `KeypairNamesForInstanceGroup`).
 pub const KEYSETS: [&str; 8] = [
     "apiserver-aggregator-ca",
@@ -42,25 +42,25 @@ pub const TOKENS: [&str; 9] = [
 /// A keyset with one key.
 #[derive(Clone)]
 pub struct Keyset {
-    /// The keyset's name, which is also the common name of its certificate.
+    /// The keyset's name, which is also the common name of the certificate.
     pub name: String,
-    /// The key's id, which is also the serial number of its certificate.
+    /// The key's id, which is also the serial number of the certificate.
     pub id: u64,
     /// PEM.
     pub certificate: String,
-    /// PEM, PKCS #1: kOps' form of RSA keys.
+    /// The RSA key in PEM, PKCS #1, like kOps' keys.
     pub private_key: String,
 }
 
 impl Keyset {
-    /// Makes an RSA key and the certificate of a certificate authority for it. kOps makes such a
-    /// certificate for `service-account`, too.
+    /// Makes an RSA key and a CA certificate for this key. kOps also makes a CA certificate for
+    /// `service-account`.
     pub fn make(name: &str, id: u64) -> anyhow::Result<Keyset> {
-        // Fixed years, so that no test depends on the day it runs.
+        // The years are fixed, so that no test depends on the date.
         Keyset::make_valid(name, id, 2026..2046)
     }
 
-    /// [`Keyset::make`] with a certificate that is valid in these years.
+    /// Like [`Keyset::make`], with a certificate that is valid in these years.
     pub fn make_valid(name: &str, id: u64, years: Range<i32>) -> anyhow::Result<Keyset> {
         let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
         let mut params = CertificateParams::default();
@@ -81,7 +81,7 @@ impl Keyset {
         Ok(Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.private_key)?)?)
     }
 
-    /// `keyset.yaml` (upstream: `pkg/apis/kops/v1alpha2/keyset.go`).
+    /// The keyset as the content of `keyset.yaml` (upstream: `pkg/apis/kops/v1alpha2/keyset.go`).
     pub fn yaml(&self) -> String {
         format!(
             "apiVersion: kops.k8s.io/v1alpha2\nkind: Keyset\nmetadata:\n  name: {name}\nspec:\n  keys:\n  - id: \"{id}\"\n    \
@@ -94,7 +94,7 @@ impl Keyset {
     }
 }
 
-/// Makes all of [`KEYSETS`] in parallel, with one thread for each.
+/// Makes all of [`KEYSETS`] in parallel, one thread for each.
 pub fn make_keysets() -> anyhow::Result<Vec<Keyset>> {
     std::thread::scope(|scope| {
         let makers: Vec<_> = (7_100_000_001..)
@@ -108,7 +108,7 @@ pub fn make_keysets() -> anyhow::Result<Vec<Keyset>> {
     })
 }
 
-/// The beginning of every token of the example, so that tests can find where tokens end up.
+/// The beginning of every token of the example, so that tests can search output for tokens.
 pub const TOKEN_MARK: &str = "TokenOfTheExample";
 
 /// The content of a file in `secrets/` with a new token (upstream: `upup/pkg/fi/secrets.go`).
@@ -116,7 +116,7 @@ pub fn make_token_file() -> anyhow::Result<String> {
     Ok(json!({ "Data": STANDARD.encode(format!("{TOKEN_MARK}{}", random::token(32)?)) }).to_string())
 }
 
-/// The PKCS #1 key inside a PKCS #8 one: `SEQUENCE { version, algorithm, OCTET STRING }` (RFC 5958).
+/// The PKCS #1 key in a PKCS #8 key: `SEQUENCE { version, algorithm, OCTET STRING }` (RFC 5958).
 fn rsa_private_key(pkcs8: &[u8]) -> anyhow::Result<&[u8]> {
     const INTEGER: u8 = 0x02;
     const OCTET_STRING: u8 = 0x04;
@@ -127,7 +127,8 @@ fn rsa_private_key(pkcs8: &[u8]) -> anyhow::Result<&[u8]> {
     Ok(read_der(fields, OCTET_STRING)?.0)
 }
 
-/// The content of the first element of `der`, which must have this tag, and the bytes after that element.
+/// The content of the first element of `der`, and the bytes after this element. The element must have this
+/// tag.
 fn read_der(der: &[u8], tag: u8) -> anyhow::Result<(&[u8], &[u8])> {
     let (&found, rest) = der.split_first().context("DER ends early")?;
     ensure!(found == tag, "DER tag {found:#x} in the place of {tag:#x}");

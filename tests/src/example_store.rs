@@ -13,9 +13,9 @@ use crate::example_keys::{Keyset, TOKENS, make_keysets, make_token_file};
 use crate::stand_ins::Releases;
 
 pub const CLUSTER: &str = "demo.example.com";
-/// The bucket with the cluster's store.
+/// The bucket that contains the cluster's store.
 pub const BUCKET: &str = "clusters.example.com";
-/// The cluster's folder in the store.
+/// The URL of the cluster's folder in the store.
 pub const CONFIG_BASE: &str = "s3://clusters.example.com/demo.example.com";
 /// The region of the cluster and its bucket.
 pub const REGION: &str = "eu-west-1";
@@ -60,13 +60,13 @@ pub struct ExampleStore {
 }
 
 impl ExampleStore {
-    /// Writes the example to `folder`, with new keys and tokens. If `mirror` is set, the Cluster names it
-    /// as the source of all downloads (`assets.fileRepository`).
+    /// Writes the example to `folder`, with new keys and tokens. If `mirror` is set, the Cluster has this URL as the source of all
+    /// downloads (`assets.fileRepository`).
     pub fn write(folder: &Path, mirror: Option<&str>) -> anyhow::Result<ExampleStore> {
         ExampleStore::write_with_keys(folder, mirror, &make_keysets()?)
     }
 
-    /// [`ExampleStore::write`] with these keys. New keys take seconds in a build without optimization.
+    /// Like [`ExampleStore::write`], with these keys. The generation of new keys takes seconds in a build without optimization.
     pub fn write_with_keys(
         folder: &Path,
         mirror: Option<&str>,
@@ -100,8 +100,8 @@ impl ExampleStore {
         write_file(&self.kube_env(NODES), &nodes_kube_env(&ca.certificate))
     }
 
-    /// Writes the configuration that `kops update cluster` derives for the group. Returns the `NodeupConfigHash` that pins a machine to
-    /// it.
+    /// Writes the configuration that `kops update cluster` derives for the group. Returns the configuration's `NodeupConfigHash`, which
+    /// a machine's boot config can contain.
     pub fn write_nodeup_config(&self, group: &str, config: &str) -> anyhow::Result<String> {
         let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
         let folder = self.cluster_folder().join("igconfig").join(role).join(group);
@@ -124,7 +124,7 @@ impl ExampleStore {
         self.folder.join("machines").join(group).join("kube_env.yaml")
     }
 
-    /// The file with the observed facts of a machine of this instance group.
+    /// The file of facts that were observed on a machine of this instance group.
     pub fn facts(&self, group: &str) -> PathBuf {
         self.folder.join("machines").join(group).join("facts.yaml")
     }
@@ -141,7 +141,7 @@ pub fn releases() -> Releases {
     }
 }
 
-/// The releases that machines of the example's Cluster download if a kOps before 1.37 wrote the store.
+/// The releases that machines of the example's Cluster download, if kOps before 1.37 wrote the store.
 pub fn releases_before_1_37() -> Releases {
     Releases { cni_plugins: "1.6.2".to_owned(), ..releases() }
 }

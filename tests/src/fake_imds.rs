@@ -39,7 +39,7 @@ pub struct FakeImds {
 }
 
 impl FakeImds {
-    /// Starts a service whose first requests fail in these ways, one each.
+    /// Starts a service. Each of its first requests fails in one of these ways, in order.
     pub async fn start(troubles: &[Trouble]) -> FakeImds {
         FakeImds::start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), troubles)
     }
@@ -71,17 +71,17 @@ impl FakeImds {
         self.state.lock().tokens_given
     }
 
-    /// Rejects each token after this many requests.
+    /// Each token is valid for this many requests.
     pub fn let_tokens_expire_after(&self, questions: u32) {
         self.state.lock().questions_per_token = questions;
     }
 
-    /// Serves this IPv6 prefix from now on.
+    /// Serves this IPv6 prefix in later responses.
     pub fn give_prefix(&self, prefix: &'static str) {
         self.state.lock().prefix = Some(prefix);
     }
 
-    /// Answers 404 to the next `questions` requests for the name of the role.
+    /// Answers 404 to the next `questions` requests for the role's name.
     pub fn let_credentials_be_late(&self, questions: u32) {
         self.state.lock().credentials_missing_for = questions;
     }

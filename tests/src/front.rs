@@ -18,14 +18,14 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 
 use crate::stand_in_api::unescaped;
 
-/// How often a held request checks whether its fault has ended.
+/// How often a silent server checks whether its fault has ended.
 const POLL: Duration = Duration::from_millis(50);
-/// The maximum size of a request's head, in bytes. Our clients send less.
+/// The maximum size of a request's head, in bytes. The tested clients send shorter heads.
 const LONGEST_HEAD: u64 = 64 * 1024;
-/// The maximum difference between a signature's time and the server's time (S3's "Error responses", `RequestTimeTooSkewed`).
+/// The maximum difference in time between a signature and the server's clock (S3's "Error responses", `RequestTimeTooSkewed`).
 const LARGEST_SKEW: Duration = Duration::from_secs(15 * 60);
 
-/// A request without its body.
+/// The head of a request: everything except the body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// `GET`, …
@@ -46,7 +46,7 @@ impl Head {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// The query, without its question mark.
+    /// The query, without a question mark.
     pub fn query(&self) -> &str {
         self.target.split_once('?').map_or("", |(_, query)| query)
     }
@@ -54,16 +54,16 @@ impl Head {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A status and a text.
+    /// A status and a body.
     Text(u16, String),
     /// The content of a file, or 404 if the file is missing.
     File(PathBuf),
-    /// The answer of the server at this address.
+    /// The response of the server at this address.
     Of(SocketAddr),
 }
 
 impl Answer {
-    /// The file at the request's path, from the first of these folders that has it. If all folders lack it, the answer is 404.
+    /// The file at the request's path, from the first of these folders that contains it. If no folder contains the file, 404.
     pub fn first_file(head: &Head, folders: &[PathBuf]) -> Answer {
         let path = unescaped(head.path());
         let relative: PathBuf = Path::new(path.trim_start_matches('/')).components().collect();
@@ -74,25 +74,25 @@ impl Answer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Holds the request until the fault ends, and then answers.
+    /// Waits until the fault ends, and then answers.
     Silent,
     HangUp,
     /// Answers with this status.
     Status(u16),
-    /// Sets the server's clock this many seconds ahead. The server then rejects requests with a too old signature, as S3 does.
+    /// Sets the server's clock this many seconds ahead. The server then rejects signatures that are too old, as S3 does.
     Clock(i64),
 }
 
-/// The folder with which a test controls its servers. `faults/NAME` has the fault of the server NAME:
-/// `silent|hang-up|STATUS|clock SECONDS [PATH]`. With PATH, the fault affects only paths that begin with PATH. `requests` has a line
-/// for each request: `NAME METHOD TARGET OUTCOME`.
+/// The folder through which a test controls its servers. The file `faults/NAME` sets the fault of the server NAME:
+/// `silent|hang-up|STATUS|clock SECONDS [PATH]`. With PATH, the fault affects only paths that begin with PATH. The file `requests`
+/// has a line for each request: `NAME METHOD TARGET OUTCOME`.
 #[derive(Clone, Debug)]
 pub struct Controls {
     folder: PathBuf,
 }
 
 impl Controls {
-    /// Uses this folder, and makes `faults` in it.
+    /// Uses this folder, and creates the folder `faults` in it.
     pub fn new(folder: &Path) -> anyhow::Result<Controls> {
         let faults = folder.join("faults");
         fs::create_dir_all(&faults).with_context(|| format!("making {}", faults.display()))?;
@@ -105,11 +105,10 @@ impl Controls {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Logs a request to a server and its outcome.
     pub fn note(&self, name: &str, asked: &str, outcome: &str) {
         let line = format!("{name} {asked} {outcome}\n");
         let file = OpenOptions::new().create(true).append(true).open(self.folder.join("requests"));
-        // The error is ignored: a test that expects the line fails without it.
+        // An error is ignored, because a test that expects the line fails if the line is missing.
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 
@@ -125,7 +124,7 @@ impl Controls {
     }
 }
 
-/// A server. It runs until the process ends.
+/// A server that runs until the process ends.
 pub struct Front {
     name: String,
     controls: Controls,
@@ -134,7 +133,8 @@ pub struct Front {
 }
 
 impl Front {
-    /// Serves the answers of `answer`. `name` is the server's name in `controls`. If `tls` is set, the server requires TLS.
+    /// Starts a server that responds with the results of `answer`. `name` is the server's name in `controls`. If `tls` is set, the
+    /// server requires TLS.
     pub fn start(
         name: &str,
         socket: TcpListener,
@@ -148,7 +148,7 @@ impl Front {
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             for client in socket.incoming().flatten() {
                 let front = Arc::clone(&front);
-                // The client sees a failed connection, so the error is dropped here.
+                // The error is dropped, because the client sees the failed connection.
                 thread::spawn(move || drop(front.accept(client)));
             }
         })?;
@@ -161,7 +161,7 @@ impl Front {
             Some(config) => {
                 let mut session = ServerConnection::new(Arc::clone(config))?;
                 let mut client = client;
-                // A client that does not trust the certificate hangs up here. The log gets a line for that.
+                // A client that does not trust the certificate closes the connection here, so the log gets a line for this failure.
                 if let Err(error) = session.complete_io(&mut client) {
                     self.controls.note(&self.name, "- -", &format!("tls: {error}").replace(' ', "-"));
                     return Ok(());
@@ -205,7 +205,7 @@ impl Front {
         Ok(())
     }
 
-    /// Sends the answer of a server without a fault, and returns the status.
+    /// Sends the response of a server without a fault. Returns the status.
     fn send(&self, client: &mut impl Write, head: &Head, body: &[u8]) -> anyhow::Result<String> {
         match (self.answer)(head) {
             Answer::Text(status, text) => send_text(client, head, status, &text, 0),
@@ -218,7 +218,7 @@ impl Front {
     }
 }
 
-/// Reads a request's head, up to the empty line. Returns `None` at the end of the connection.
+/// Reads a request's head, which ends with an empty line. Returns `None` if the client has closed the connection.
 fn read_head(client: &mut impl BufRead) -> anyhow::Result<Option<Head>> {
     let mut lines = client.take(LONGEST_HEAD).lines();
     let Some(first) = lines.next().transpose()? else { return Ok(None) };
@@ -239,7 +239,7 @@ fn read_head(client: &mut impl BufRead) -> anyhow::Result<Option<Head>> {
     anyhow::bail!("the head of a request has no end")
 }
 
-/// Whether a request's signature time is too far from the time of a server whose clock is `ahead` seconds ahead.
+/// Whether the time in a request's signature is too far from the server's clock, which is `ahead` seconds ahead.
 fn is_skewed(head: &Head, ahead: i64) -> bool {
     let format = format_description!("[year][month][day]T[hour][minute][second]Z");
     let signed = head.header("x-amz-date").and_then(|date| PrimitiveDateTime::parse(date, &format).ok());
@@ -283,7 +283,7 @@ fn write_head(client: &mut impl Write, status: u16, size: u64, ahead: i64) -> an
     Ok(())
 }
 
-/// Forwards this request to another server, and forwards that server's answer.
+/// Forwards this request to the server at `address`, and sends the response to the client.
 fn pass_on(client: &mut impl Write, head: &Head, body: &[u8], address: SocketAddr) -> anyhow::Result<String> {
     let mut server = TcpStream::connect(address)?;
     let mut request = format!("{} {} HTTP/1.1\r\n", head.method, head.target);
@@ -346,7 +346,7 @@ mod tests {
         }
         fs::remove_file(&fault).unwrap();
         assert!(held.join().unwrap().ends_with("content"));
-        // The server logs an outcome after it sends the answer.
+        // The server logs an outcome after it has sent the response.
         while requests().lines().count() < 6 {
             thread::sleep(POLL);
         }

@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 use crate::metadata::{Guard, Metadata};
 use crate::stand_in_api::StandInApi;
 
-/// The project of this stand-in.
+/// The only project of the stand-in.
 pub const PROJECT: &str = "my-project";
 /// The zone of all groups and instances.
 pub const ZONE: &str = "us-test1-a";
-/// The key of metadata with the name of the cluster.
+/// The metadata key whose value is the name of the cluster.
 pub const CLUSTER_METADATA: &str = "cluster-name";
-/// The key of a template's metadata with the name of the instance group.
+/// The metadata key of a template whose value is the name of the instance group.
 pub const INSTANCE_GROUP_METADATA: &str = "kops-k8s-io-instance-group-name";
-/// The key of an instance's metadata with the managed group that made it.
+/// The metadata key of an instance whose value is the managed group that created the instance.
 pub const CREATED_BY: &str = "created-by";
 
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// The template of a cluster's group of workers.
+    /// The template of a cluster's worker group.
     pub fn of_group(cluster: &str, group: &str) -> Template {
         let metadata =
             [(CLUSTER_METADATA, cluster), (INSTANCE_GROUP_METADATA, group), ("user-data", "#!/bin/bash")];
@@ -43,7 +43,7 @@ impl Template {
 #[derive(Clone, Debug, Default)]
 pub struct Instance {
     pub id: u64,
-    /// `RUNNING`, `STOPPING`, …
+    /// For example `RUNNING` or `STOPPING`.
     pub status: String,
     /// The time of the instance's last start, in RFC 3339.
     pub last_start: String,
@@ -53,14 +53,14 @@ pub struct Instance {
     pub external_ipv6: Vec<String>,
     /// The public key that verifies signatures of the instance's TPM, in PEM. Empty if the instance has no TPM.
     pub signing_key: String,
-    /// The managed group that lists the instance.
+    /// The managed group whose list contains the instance.
     pub group: Option<String>,
-    /// The template from which the instance was made.
+    /// The template from which the instance was created.
     pub template: String,
 }
 
 impl Instance {
-    /// Sets an item of the instance's metadata, as the instance itself can.
+    /// Sets an item of the instance's metadata. The instance itself could set it too.
     pub fn saying(mut self, key: &str, value: &str) -> Instance {
         self.metadata.insert(key.to_owned(), value.to_owned());
         self
@@ -73,7 +73,7 @@ impl Instance {
     }
 }
 
-/// The metadata of the instance with this name.
+/// The metadata service's items for the instance with this name.
 ///
 /// Source: Compute Engine, "Predefined metadata keys".
 pub fn metadata(name: &str) -> Metadata {
@@ -89,7 +89,7 @@ pub fn metadata(name: &str) -> Metadata {
     )
 }
 
-/// How Compute Engine answers requests.
+/// The way in which Compute Engine responds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
@@ -99,7 +99,7 @@ pub enum Mood {
     /// Answers 503.
     Down,
     Forbidding,
-    /// Rejects the token of the next request with 401. After that request, the mood is `Good`.
+    /// Rejects the token of the next request with 401. After this rejection, the mood is `Good`.
     Revoking,
     Redirecting,
 }
@@ -107,7 +107,7 @@ pub enum Mood {
 #[derive(Debug)]
 struct Group {
     base_instance_name: String,
-    /// The template from which the group makes instances.
+    /// The template from which the group creates instances.
     template: String,
 }
 
@@ -122,12 +122,12 @@ struct State {
     tokens: usize,
 }
 
-/// A running Compute Engine; dropping it stops it.
+/// A running stand-in for Compute Engine. A drop stops the stand-in.
 #[derive(Debug)]
 pub struct Gce(StandInApi<State>);
 
 impl Gce {
-    /// Starts without groups and instances.
+    /// Starts the stand-in without groups and instances.
     pub fn start() -> anyhow::Result<Gce> {
         let state = State { page: 500, ..State::default() };
         Ok(Gce(StandInApi::start("gce", state, |request, state| {
@@ -148,8 +148,8 @@ impl Gce {
         ]
     }
 
-    /// Adds a group of a cluster as kOps does: a template, and a managed group that makes instances from it. Returns the
-    /// name of the managed group.
+    /// Adds a group of a cluster as kOps does: a template, and a managed group that creates instances from this template.
+    /// Returns the name of the managed group.
     pub fn put_group(&self, cluster: &str, name: &str) -> String {
         self.put_group_from(cluster, name, Template::of_group(cluster, name))
     }
@@ -164,7 +164,7 @@ impl Gce {
         format!("a-{named}")
     }
 
-    /// Makes a running instance with this name in a managed group.
+    /// Creates a running instance with this name in a managed group.
     pub fn create_instance(&self, group: &str, name: &str) -> Instance {
         let mut state = self.0.state();
         let template = state.groups[group].template.clone();
@@ -192,7 +192,7 @@ impl Gce {
         self.0.state().instances.insert(name.to_owned(), instance);
     }
 
-    /// Replaces an instance by the result of `change`.
+    /// Replaces an instance with the result of `change`.
     pub fn change_instance(&self, name: &str, change: impl FnOnce(Instance) -> Instance) {
         let mut state = self.0.state();
         let changed = change(state.instances[name].clone());
@@ -207,22 +207,22 @@ impl Gce {
         self.0.state().mood = mood;
     }
 
-    /// Sets the largest number of items on a page.
+    /// Sets the maximum number of items on a page.
     pub fn set_page(&self, items: usize) {
         self.0.state().page = items;
     }
 
-    /// All requests to Compute Engine so far, by their names in Google's reference.
+    /// All requests to Compute Engine so far, as the method names in Google's reference.
     pub fn calls(&self) -> Vec<String> {
         self.0.state().calls.clone()
     }
 
-    /// The number of requests with this name in Google's reference.
+    /// The number of requests for the method with this name in Google's reference.
     pub fn calls_of(&self, action: &str) -> usize {
         self.0.state().calls.iter().filter(|call| *call == action).count()
     }
 
-    /// How many tokens the metadata server gave.
+    /// The number of tokens that the metadata server has issued.
     pub fn tokens(&self) -> usize {
         self.0.state().tokens
     }

@@ -17,13 +17,13 @@ use crate::google_account::ServiceAccount;
 use crate::objects::{Entry, entries, names};
 use crate::stand_in_api::{StandInApi, said, unescaped};
 
-/// The token that the service account's key gets.
+/// The token that a client gets with the service account's key.
 pub const TOKEN: &str = "the-token-of-the-service-account";
-/// The scope for reads.
+/// The OAuth scope for reads.
 const READ: &str = "https://www.googleapis.com/auth/devstorage.read_only";
 const TOKENS: &str = "/token";
 
-/// A running store of buckets; dropping it stops it.
+/// A running stand-in for Google Cloud Storage. A drop stops the stand-in.
 #[derive(Debug)]
 pub struct Gcs(StandInApi<State>);
 
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl Gcs {
-    /// Serves the folders of `root` as buckets, to a service account with a new key.
+    /// Serves the folders in `root` as buckets. Clients need the new key of the service account.
     pub fn start(root: &Path) -> anyhow::Result<Gcs> {
         let state = State { root: root.to_owned(), account: ServiceAccount::generate()? };
         Ok(Gcs(StandInApi::start("gcs", state, |request: Request<Incoming>, state| async move {
@@ -84,7 +84,7 @@ impl Gcs {
     }
 }
 
-/// Answers a request. The client must have this token. The folders of `root` are the buckets.
+/// The response to a request for an object of a bucket, which is a folder in `root`. The request must have this token.
 pub fn answer(head: &Head, root: &Path, token: &str) -> Answer {
     if head.header("authorization") != Some(&format!("Bearer {token}")) {
         return Answer::Text(401, String::new());

@@ -21,7 +21,7 @@ const LONGEST_LIFE: i64 = 3600;
 /// The maximum clock skew, in seconds.
 const SKEW: i64 = 300;
 
-/// An account with one key.
+/// A service account with one key.
 #[derive(Debug)]
 pub struct ServiceAccount {
     key: KeyPair,
@@ -33,7 +33,7 @@ impl ServiceAccount {
         Ok(ServiceAccount { key: KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)? })
     }
 
-    /// The content of the key file. `token_uri` is the URL that issues tokens.
+    /// The content of the account's key file. `token_uri` is the URL at which clients request tokens.
     pub fn file(&self, token_uri: &str) -> Value {
         json!({
             "type": "service_account", "project_id": "my-project", "private_key_id": KEY_ID,
@@ -43,8 +43,8 @@ impl ServiceAccount {
         })
     }
 
-    /// Checks a request for a token, and returns its scope. The account's key must have signed it recently, for the server at
-    /// `token_uri`, with a lifetime of at most one hour.
+    /// Checks a request for a token, and returns its scope. The account's key must have signed the request recently, for the
+    /// server at `token_uri`, with a lifetime of at most one hour.
     pub fn scope_of(&self, form: &[u8], token_uri: &str) -> anyhow::Result<String> {
         let form: BTreeMap<String, String> = form_urlencoded::parse(form).into_owned().collect();
         ensure!(form.get("grant_type").is_some_and(|grant| grant == GRANT), "unsupported_grant_type");

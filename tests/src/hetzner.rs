@@ -22,13 +22,13 @@ pub const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instance-group";
 #[derive(Clone, Debug)]
 pub struct Server {
     pub name: String,
-    /// `running`, `off`, …
+    /// For example `running` or `off`.
     pub status: String,
     pub labels: BTreeMap<String, String>,
     pub public_ipv4: Option<String>,
     /// The server's addresses in private networks.
     pub private_ips: Vec<IpAddr>,
-    /// When the server was created, in the form of the API.
+    /// When the server was created, in the API's format.
     pub created: String,
 }
 
@@ -63,7 +63,7 @@ pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {
     )
 }
 
-/// A running API; dropping it stops it.
+/// A running stand-in for Hetzner's API. A drop stops the stand-in.
 pub type Hetzner = ListApi<Server>;
 
 impl ListedMachine for Server {

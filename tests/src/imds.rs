@@ -17,13 +17,14 @@ use crate::sts::Principal;
 
 const TOKEN: &str = "the-token";
 
-/// The items of an instance, by the path below `/latest/meta-data/`. The item [`USER_DATA`] is its user-data.
+/// The metadata items of an instance. The key is the path below `/latest/meta-data/`. The item [`USER_DATA`] is its
+/// user-data.
 pub type Instance = BTreeMap<String, String>;
 
 /// The path of the user-data among an instance's items.
 pub const USER_DATA: &str = "../user-data";
 
-/// The MAC address of the machine at an address. It ends with the last four bytes of the address.
+/// The MAC address of the machine at an address. The MAC address ends with the last four bytes of the IP address.
 pub fn mac_of(address: IpAddr) -> String {
     let [.., a, b, c, d] = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -33,12 +34,12 @@ pub fn mac_of(address: IpAddr) -> String {
     format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
-/// The path of an item of the network interface with this MAC address.
+/// The path of a metadata item of the network interface with this MAC address.
 pub fn item_of_interface(mac: &str, item: &str) -> String {
     format!("network/interfaces/macs/{mac}/{item}")
 }
 
-/// The items with the credentials of an instance's role.
+/// The metadata items with the credentials of an instance's role.
 ///
 /// Source: EC2, "Retrieve security credentials from instance metadata".
 pub fn credentials_of(principal: &Principal) -> Instance {
@@ -56,12 +57,12 @@ pub fn credentials_of(principal: &Principal) -> Instance {
     .into()
 }
 
-/// Serves each instance its own items.
+/// Serves each instance its own metadata items.
 pub fn start(socket: TcpListener, instances: BTreeMap<IpAddr, Instance>) -> anyhow::Result<LoopbackServer> {
     start_telling(socket, move |client| instances.get(&client).cloned().unwrap_or_default())
 }
 
-/// Serves each client the items that `told` returns for its address at the time of the request.
+/// Serves each client the metadata items that `told` returns for the client's address at the time of the request.
 pub fn start_telling(
     socket: TcpListener,
     told: impl Fn(IpAddr) -> Instance + Send + Sync + 'static,
@@ -86,7 +87,7 @@ impl<F: Fn(IpAddr) -> Instance> Service<Request<Incoming>> for Metadata<F> {
         let mut response = Response::new(Full::from(text));
         *response.status_mut() = status;
         if is_token {
-            // The token's lifetime in seconds. AWS' own clients reject a token without it.
+            // The token's lifetime in seconds. AWS' own clients reject a token without this header.
             response.headers_mut().insert("x-aws-ec2-metadata-token-ttl-seconds", 21600.into());
         }
         ready(Ok(response))

@@ -37,25 +37,25 @@ pub fn server_name() -> String {
     format!("kops-controller.internal.{CLUSTER}")
 }
 
-/// The data for the only node that the server knows.
+/// The data of the only node that the server serves.
 #[derive(Clone)]
 pub struct Served {
-    /// The authority that signs the certificates of the server and of its nodes.
+    /// The CA that signs the certificates of the server and of its nodes.
     pub authority: Keyset,
     pub node_name: String,
     /// The text of the `nodeupconfig.yaml` of the node's group.
     pub nodeup_config: String,
     /// The secret `dockerconfig`.
     pub docker_config: String,
-    /// The group's boot config, for nodes that follow; `None` on upstream's server.
+    /// The group's boot config, for nodes that follow their group. `None` on upstream's server.
     pub boot_config: Option<String>,
-    /// The text of the store's `kops-version.txt`; `None` on upstream's server.
+    /// The text of the store's `kops-version.txt`. `None` on upstream's server.
     pub kops_version: Option<String>,
-    /// The text of the store's program file; `None` on upstream's server.
+    /// The text of the store's program file. `None` on upstream's server.
     pub program: Option<String>,
 }
 
-/// How the server answers one request.
+/// The way in which the server responds to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mood {
     Honest,
@@ -71,30 +71,30 @@ pub enum Mood {
     Babbling,
     /// Answers with an empty JSON object.
     Empty,
-    /// Omits the certificate of this name.
+    /// Omits the certificate with this name.
     Without(&'static str),
-    /// Issues certificates for another key than the node's.
+    /// Issues certificates for a key that is not the node's.
     OtherKey,
-    /// Issues certificates that another authority of the same name has signed.
+    /// Issues certificates that are signed by a different CA with the right name.
     OtherAuthority,
-    /// Issues certificates for another node.
+    /// Issues certificates for a different node.
     OtherNode,
     OtherConfiguration,
 }
 
-/// A request, and the mood of its answer.
+/// A request, and the mood of its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     Configuration(Mood),
     ProgramFile(Mood),
     Certificates(Vec<String>, Mood),
-    /// The next entry is a renewal. Its node must show its kubelet's certificate.
+    /// Marks the next entry as a renewal, in which the node must authenticate with its kubelet's certificate.
     ToRenew,
-    /// A request for a path that upstream's server lacks.
+    /// A request for a path that upstream's server does not serve.
     Elsewhere(String),
 }
 
-/// A running server; dropping it stops it.
+/// A running stand-in for kops-controller. A drop stops the stand-in.
 pub struct KopsController {
     server: LoopbackServer,
     state: Arc<State>,
@@ -103,7 +103,7 @@ pub struct KopsController {
 struct State {
     served: Served,
     impostor: Keyset,
-    /// Whether the server serves `/renew`, as our server does.
+    /// Whether the server serves `/renew`, like the server of kops-agent.
     renews: bool,
     moods: Mutex<VecDeque<Mood>>,
     asked: Mutex<Vec<Asked>>,
@@ -112,12 +112,11 @@ struct State {
 }
 
 impl KopsController {
-    /// Starts the server of the example cluster.
     pub fn start(served: Served) -> anyhow::Result<KopsController> {
         KopsController::start_as(&server_name(), served)
     }
 
-    /// Starts a server that renews certificates, as ours does: `docs/certificate-renewal.md`.
+    /// Starts a server that renews certificates, like the server of kops-agent (`docs/certificate-renewal.md`).
     pub fn start_renewing(served: Served) -> anyhow::Result<KopsController> {
         KopsController::start_renewing_at((Ipv4Addr::LOCALHOST, 0).into(), served)
     }
@@ -188,19 +187,20 @@ impl KopsController {
         Ok(KopsController { server, state })
     }
 
-    /// The server's URL, with its address instead of its name.
+    /// The server's URL, with its IP address.
     pub fn url(&self) -> String {
         format!("{}/", self.server.url())
     }
 
-    /// Sets the moods of the next requests. Later requests get honest answers. The next requests belong to another run, which may
-    /// repeat a token of an earlier run from the same second.
+    /// Sets the moods of the next requests. Later requests get honest responses. Forgets the tokens of earlier requests, because a run
+    /// within the same second may send an equal token.
     pub fn answer_next(&self, moods: &[Mood]) {
         self.state.tokens.lock().clear();
         *self.state.moods.lock() = moods.iter().cloned().collect();
     }
 
-    /// The requests since the previous call of `asked`. Later requests belong to another run.
+    /// The requests since the previous call of `asked`. Forgets their tokens, because a run within the same second may send an equal
+    /// token.
     pub fn asked(&self) -> Vec<Asked> {
         self.state.tokens.lock().clear();
         std::mem::take(&mut *self.state.asked.lock())
@@ -266,7 +266,7 @@ impl State {
         }
     }
 
-    /// Checks that the client shows the certificate of the node's kubelet.
+    /// Checks that the client has authenticated with the certificate of the node's kubelet.
     fn check_shown(&self, shown: Option<&[u8]>) -> anyhow::Result<()> {
         let (_, certificate) = X509Certificate::from_der(shown.context("no certificate is shown")?)?;
         let expected = format!("O=system:nodes, CN=system:node:{}", self.served.node_name);
@@ -275,7 +275,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the body of the request if upstream's server would accept the request.
+    /// Checks a request as upstream's server does, and returns its body.
     async fn check(&self, request: Request<Incoming>) -> anyhow::Result<Value> {
         ensure!(request.method() == Method::POST, "not POST");
         ensure!(request.version() == Version::HTTP_11, "not HTTP/1.1");
@@ -284,7 +284,7 @@ impl State {
         let token = request.headers().get("authorization").context("no token")?.to_str()?.to_owned();
         let body = request.into_body().collect().await?.to_bytes();
         check_aws_token(&token, &body, REGION)?;
-        // Each path accepts a token once. A node may send a token to `/renew` that `/bootstrap` has refused with 409.
+        // Each path accepts a token once. If `/bootstrap` rejects a token with 409, the node may send this token to `/renew`.
         ensure!(self.tokens.lock().insert(format!("{path} {token}")), "a token was used twice");
         let body: Value = serde_json::from_slice(&body)?;
         ensure!(body["apiVersion"] == "bootstrap.kops.k8s.io/v1alpha1", "another version");
@@ -373,7 +373,7 @@ fn name_in(mood: &Mood) -> &'static str {
     }
 }
 
-/// The name and the address that the cloud has for a node.
+/// The name and the IP address of a node in the cloud.
 fn names(node: &str) -> anyhow::Result<Vec<rcgen::SanType>> {
     Ok(CertificateParams::new([node.to_owned(), "10.20.32.20".to_owned()])?.subject_alt_names)
 }
@@ -401,7 +401,7 @@ pub fn check_aws_token(token: &str, body: &[u8], region: &str) -> anyhow::Result
     Ok(())
 }
 
-/// The body of an answer.
+/// The body of a response.
 enum Answer {
     Text(Option<Bytes>),
     Endless,

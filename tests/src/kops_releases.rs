@@ -32,29 +32,28 @@ const PROVIDERS: [(&str, &str); 9] = [
     ("metal", "{}"),
 ];
 
-/// The form of a machine's token on Azure; the other clouds' tokens are the same in all releases.
+/// The format of a machine's token on Azure. On all other clouds, the format is the same in all releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AzureToken {
     /// The machine's id, its scale set, and its number in the scale set.
     ScaleSet,
     /// The resource id and the machine's id.
     Id,
-    /// The resource id and a document that Azure has signed.
+    /// The resource id, and a document that Azure has signed.
     Document,
 }
 
-/// A kOps release, described by its differences from other releases that matter for bootstrap: in boot configs, in tokens, and in
-/// kops-controller's configuration.
+/// The differences of a kOps release that affect bootstrap: in boot configs, in tokens, and in kops-controller's configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Release {
-    /// The version: `1.34`, …
+    /// The minor version, for example `1.34`.
     pub name: &'static str,
-    /// Whether a boot config with server addresses also has the server's name. Without the name, the server's certificate contains the
-    /// addresses.
+    /// Whether a boot config that has the server's addresses also has the server's name. If the name is missing, the server's
+    /// certificate contains the addresses.
     pub names_server: bool,
     /// The Azure token that nodeup sends and kops-controller accepts.
     pub azure_token: AzureToken,
-    /// Whether kops-controller knows Linode. kOps writes no configuration for Linode in any release.
+    /// Whether kops-controller accepts a configuration for Linode. No release of kOps writes one.
     pub has_linode: bool,
     /// Whether kops-controller's configuration may describe a gossip cluster (`discovery`).
     pub has_discovery: bool,
@@ -98,8 +97,8 @@ pub const RELEASES: [Release; 4] = [
 ];
 
 impl Release {
-    /// kops-controller's configurations, each with its cloud. Each cloud has one without optional fields, and one for each optional
-    /// field of the release.
+    /// kops-controller's configurations, each with its cloud. For each cloud, one configuration has no optional fields, and one
+    /// configuration exists for each optional field of the release.
     pub fn kops_controller_configurations(&self) -> Vec<(&'static str, String)> {
         let known = PROVIDERS.into_iter().filter(|(cloud, _)| *cloud != "linode" || self.has_linode);
         let mut more = vec!["", r#","cacheNodeidentityInfo":true"#, r#","enableCloudIPAM":true"#];
@@ -135,8 +134,7 @@ pub fn configuration_request(challenge: Option<&str>) -> String {
     request("null", "null", true, challenge)
 }
 
-/// nodeup's request for certificates. `certs` is the JSON of public keys by name. `keypair_ids` is the JSON of key pair ids by
-/// authority.
+/// nodeup's request for certificates. `certs` is the JSON of public keys by name. `keypair_ids` is the JSON of key pair ids by CA.
 pub fn certificates_request(certs: &str, keypair_ids: &str, challenge: Option<&str>) -> String {
     request(certs, keypair_ids, false, challenge)
 }
@@ -148,7 +146,7 @@ fn request(certs: &str, keypair_ids: &str, is_for_config: bool, challenge: Optio
     )
 }
 
-/// A kops-controller that gives recorded answers of a release, one to each bootstrap request. It serves no other path.
+/// A kops-controller that gives recorded responses of a release, one to each bootstrap request. It serves no other path.
 pub struct RecordedServer {
     server: LoopbackServer,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -156,7 +154,7 @@ pub struct RecordedServer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The header `Authorization`.
+    /// The value of the header `Authorization`.
     pub token: String,
     pub body: String,
 }
@@ -185,7 +183,7 @@ impl RecordedServer {
         Ok(RecordedServer { server, asked })
     }
 
-    /// The server's URL, with its address instead of its name.
+    /// The server's URL, with its IP address.
     pub fn url(&self) -> String {
         format!("{}/", self.server.url())
     }

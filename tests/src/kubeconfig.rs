@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
-/// The text of a kubeconfig for a server, with a self-signed certificate of this name.
+/// The text of a kubeconfig for a server. The client certificate is self-signed and has the name `user`.
 pub fn kubeconfig(server: &str, user: &str) -> anyhow::Result<String> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();

@@ -14,18 +14,18 @@ pub use crate::listed::Mood;
 
 /// The only token that the API accepts.
 pub const TOKEN: &str = "linode-token-for-tests";
-/// The header that selects instances.
+/// The header by which a request selects instances.
 const FILTER: &str = "x-filter";
 
 #[derive(Clone, Debug)]
 pub struct Instance {
     pub label: String,
-    /// `running`, `offline`, …
+    /// For example `running` or `offline`.
     pub status: String,
     pub tags: Vec<String>,
     pub public_ipv4: Option<String>,
     pub private_ips: Vec<IpAddr>,
-    /// When the instance was created, in UTC without a zone, as the API writes it.
+    /// The time at which the instance was created. Like in the API, the time is UTC and has no zone.
     pub created: String,
 }
 
@@ -56,7 +56,7 @@ pub fn metadata(number: u64, label: &str) -> Metadata {
     Metadata::new(guard, [("/v1/instance", instance)])
 }
 
-/// A running API; dropping it stops it.
+/// A running stand-in for Linode's API. A drop stops the stand-in.
 pub type Linode = ListApi<Instance>;
 
 impl ListedMachine for Instance {

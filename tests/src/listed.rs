@@ -13,33 +13,32 @@ use serde_json::Value;
 
 use crate::stand_in_api::{Shared, StandInApi, elsewhere, header, parameters, said};
 
-/// A machine, as its cloud lists it.
+/// A machine that its cloud's API lists.
 pub trait ListedMachine: Clone + Debug + Send + 'static {
-    /// The description of the cloud's API.
     const API: Api;
 
-    /// The id with this number, in the cloud's form.
+    /// The id of the machine with this number, in the cloud's format.
     fn id(number: u64) -> String {
         number.to_string()
     }
     /// The entry of the machine with this number in the list.
     fn json(&self, number: u64) -> Value;
-    /// Whether the parameters of a request select the machine. They include the header [`Api::filter`].
+    /// Whether the parameters of a request select the machine. The parameters include the header [`Api::filter`].
     fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool;
     /// A page of the list. All pages together have `total` machines.
     fn page(machines: Vec<Value>, page: usize, per_page: usize, total: usize) -> Value;
-    /// The path below [`Api::base`] that has each machine at `/ID`.
+    /// The URL path of a machine consists of [`Api::base`], this path, and `/ID`.
     const MACHINES: &'static str = Self::API.path;
     /// The response to a request for one machine.
     fn one(machine: Value) -> Value;
-    /// A page after which a client always expects another page.
+    /// A page that makes a client request one more page.
     fn endless_page(page: usize) -> Value;
-    /// The body of an error.
+    /// The body of an error response with this code.
     fn error(code: &str) -> Value;
 
-    /// Whether a request selects a page by the id of the last machine on the page before.
+    /// Whether a request selects a page by the id of the last machine on the previous page.
     const BY_MARKER: bool = false;
-    /// The path of logins, which issue tokens. `None` if the cloud has no logins.
+    /// The path for logins, which issue tokens. `None` if the cloud has no logins.
     const LOGIN: Option<&'static str> = None;
     /// The response to a login. `body` is the request's body, and `host` is its header `Host`. If `is_revoked`, the response has a token
     /// that the API rejects.
@@ -48,27 +47,27 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
     }
 }
 
-/// The description of an API.
+/// The description of a cloud's API.
 #[derive(Debug)]
 pub struct Api {
     pub name: &'static str,
     /// The only token that the API accepts.
     pub token: &'static str,
-    /// The common beginning of all paths.
+    /// The path prefix of all requests.
     pub base: &'static str,
-    /// The path of the list.
+    /// The path at which machines are listed.
     pub path: &'static str,
-    /// The header with the token, and the text before the token in that header.
+    /// The name of the header with the token, and the text before the token in its value.
     pub token_header: (&'static str, &'static str),
-    /// The header that selects machines, if the API has one.
+    /// The header by which a request selects machines, if the API has such a header.
     pub filter: Option<&'static str>,
     /// The parameter with the number of machines per page.
     pub page_size: &'static str,
     /// The default and the maximum number of machines per page.
     pub per_page: [usize; 2],
-    /// The parameter that puts the newest machines on the first page, if the API has one. Without it, they are on the last page.
+    /// The parameter that sorts the newest machines first. If the API has no such parameter, the newest machines are on the last page.
     pub newest_first: Option<(&'static str, &'static str)>,
-    /// Whether a header of the response has the number of machines on all pages.
+    /// Whether a response header contains the number of machines on all pages.
     pub says_total: bool,
     /// The error code of a throttled request.
     pub throttled: &'static str,
@@ -76,7 +75,7 @@ pub struct Api {
     pub down: &'static str,
 }
 
-/// How the API answers requests.
+/// The way in which the API responds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
@@ -94,10 +93,10 @@ pub enum Mood {
     Babbling,
     /// Answers with only the beginning of a JSON document.
     Truncating,
-    /// Answers with pages after which a client always expects another page.
+    /// Answers with pages that always make a client request one more page.
     Endless,
     Redirecting,
-    /// Issues one token that it then rejects. After that token, the mood is `Good`.
+    /// Issues one token that the API rejects. After this token, the mood is `Good`.
     Revoking,
     Distrusting,
     /// Never answers.
@@ -108,20 +107,20 @@ pub enum Mood {
 struct State<M> {
     machines: BTreeMap<u64, M>,
     mood: Mood,
-    /// The machine to remove after the next page.
+    /// The machine that is removed after the next page is sent.
     removed_after_a_page: Option<u64>,
-    /// The number of requests, from the next one on, that fail with 503.
+    /// The number of upcoming requests that fail with 503.
     lost: usize,
     calls: usize,
     logins: usize,
 }
 
-/// A running API; dropping it stops it.
+/// A running stand-in for an API. A drop stops the stand-in.
 #[derive(Debug)]
 pub struct ListApi<M>(StandInApi<State<M>>);
 
 impl<M: ListedMachine> ListApi<M> {
-    /// Starts without machines.
+    /// Starts the stand-in without machines.
     pub fn start() -> anyhow::Result<ListApi<M>> {
         let state = State {
             machines: BTreeMap::new(),
@@ -167,7 +166,7 @@ impl<M: ListedMachine> ListApi<M> {
         self.0.state().machines.remove(&number);
     }
 
-    /// Removes a machine after the next page.
+    /// Removes a machine after the next page is sent.
     pub fn remove_after_a_page(&self, number: u64) {
         self.0.state().removed_after_a_page = Some(number);
     }
@@ -248,7 +247,7 @@ fn answer<M: ListedMachine>(request: &Request<Incoming>, state: &mut State<M>) -
     })
 }
 
-/// The parameters of a request, including the header that selects machines.
+/// The query parameters of a request. The header that selects machines is included.
 fn selecting<M: ListedMachine>(request: &Request<Incoming>) -> BTreeMap<String, String> {
     let mut parameters = parameters(request);
     parameters.extend(M::API.filter.map(|name| (name.to_owned(), header(request, name).to_owned())));

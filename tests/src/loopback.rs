@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::example_keys::Keyset;
 
-/// A running server; dropping it stops it and cuts its connections.
+/// A running server. A drop stops the server and closes its connections.
 #[derive(Debug)]
 pub struct LoopbackServer {
     address: SocketAddr,
@@ -37,7 +37,7 @@ pub struct LoopbackServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A service that answers requests on the server's thread.
+/// A service that responds to requests on the server's thread.
 pub trait Answers:
     Service<
         Request<Incoming>,
@@ -47,7 +47,7 @@ pub trait Answers:
     > + Send
     + 'static
 {
-    /// The body of the service's answers.
+    /// The body of the service's responses.
     type Sent: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 }
 
@@ -71,7 +71,7 @@ pub struct Identity {
     pub certificate_pem: String,
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
-    /// How many additional copies of the certificate the server shows.
+    /// The number of additional copies of the certificate in the TLS handshake.
     beside: usize,
 }
 
@@ -89,11 +89,11 @@ impl Identity {
         Ok(Identity { certificate_pem: cert.pem(), certificate: cert.der().clone(), key, beside: 0 })
     }
 
-    /// Makes a certificate for this DNS name that an authority has signed, as kOps does for kops-controller.
+    /// Makes a certificate for this DNS name, signed by a CA, as kOps does for kops-controller.
     pub fn signed_by(authority: &Keyset, name: &str) -> anyhow::Result<Identity> {
         let signing_key = KeyPair::generate()?;
         let mut params = CertificateParams::new([name.to_owned()])?;
-        // Fixed years within the authority's validity, so no test depends on the day it runs.
+        // The years are fixed and within the CA's validity, so that no test depends on the date.
         (params.not_before, params.not_after) = (date_time_ymd(2026, 1, 1), date_time_ymd(2045, 1, 1));
         let certificate = params.signed_by(&signing_key, &authority.issuer()?)?;
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
@@ -101,7 +101,7 @@ impl Identity {
         Ok(Identity { certificate_pem, certificate, key, beside: 0 })
     }
 
-    /// Makes the server show this many additional copies of its certificate.
+    /// Adds this many copies of the certificate to the TLS handshake.
     #[must_use]
     pub fn showing_more(self, beside: usize) -> Identity {
         Identity { beside, ..self }
@@ -121,7 +121,8 @@ impl Identity {
         Ok(Arc::new(config))
     }
 
-    /// Accepts clients without a certificate. If `of_clients` has authorities (PEM), also accepts certificates that one of them has signed.
+    /// Accepts clients without a certificate. If `of_clients` contains CAs (PEM), also accepts client certificates that one of these CAs
+    /// has signed.
     fn acceptor(&self, of_clients: Option<&str>) -> anyhow::Result<TlsAcceptor> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let clients = match of_clients {
@@ -146,7 +147,7 @@ impl Identity {
 }
 
 impl LoopbackServer {
-    /// Starts a server on a free port of the loopback interface. `service` answers its requests.
+    /// Starts a server on a free port of the loopback interface. `service` responds to its requests.
     pub fn start<S>(name: &str, service: S) -> anyhow::Result<LoopbackServer>
     where
         S: Answers + Clone,
@@ -178,7 +179,7 @@ impl LoopbackServer {
         })
     }
 
-    /// Like `start`, but by TLS, and with HTTP/2 for clients that support it.
+    /// Like `start`, but with TLS. Clients that support HTTP/2 use it.
     pub fn start_tls<S>(name: &str, service: S, identity: &Identity) -> anyhow::Result<LoopbackServer>
     where
         S: Answers + Clone,
@@ -186,8 +187,8 @@ impl LoopbackServer {
         LoopbackServer::start_tls_for(name, identity, None, move |_| service.clone())
     }
 
-    /// Like `start_tls`. `service_for` returns the service for the certificate (DER) that the client shows, if it shows one. One
-    /// of the authorities `of_clients` (PEM) must have signed that certificate.
+    /// Like `start_tls`. `service_for` returns the service for a client's certificate (DER), or for no certificate. One of the CAs in
+    /// `of_clients` (PEM) must have signed a client's certificate.
     pub fn start_tls_for<F, S>(
         name: &str,
         identity: &Identity,
@@ -220,7 +221,7 @@ impl LoopbackServer {
                 let (connection, _) = accept(&listener, &connections).await?;
                 let (acceptor, service_for) = (acceptor.clone(), service_for.clone());
                 tokio::spawn(async move {
-                    // A client that does not trust the certificate hangs up, and reports the error on its side.
+                    // A client that does not trust the certificate closes the connection and reports the error itself.
                     let Ok(connection) = acceptor.accept(connection).await else { return };
                     let shown = connection.get_ref().1.peer_certificates().and_then(|chain| chain.first());
                     let service = service_for(shown.map(|certificate| certificate.to_vec()));
@@ -242,7 +243,7 @@ impl LoopbackServer {
         let connections = Arc::<AtomicUsize>::default();
         let counted = Arc::clone(&connections);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // The error is dropped: the test sees a failed server in its clients.
+            // The error is dropped, because clients see that the server has failed.
             let _ = runtime.block_on(async move {
                 let listener = TcpListener::from_std(socket)?;
                 tokio::select! {
@@ -275,7 +276,7 @@ async fn accept(
 ) -> std::io::Result<(tokio::net::TcpStream, SocketAddr)> {
     let (connection, client) = listener.accept().await?;
     connections.fetch_add(1, Ordering::Relaxed);
-    // Real servers set this, too. Without it, a body waits up to 40 ms for the client's kernel to acknowledge the head.
+    // Real servers also set TCP_NODELAY. Without TCP_NODELAY, a body waits up to 40 ms until the client's kernel acknowledges the head.
     connection.set_nodelay(true)?;
     Ok((connection, client))
 }
@@ -284,7 +285,7 @@ impl Drop for LoopbackServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // The thread has ended by itself or ends because `stop` is dropped. Its result does not matter.
+            // The result is dropped. The thread has ended, or the dropped `stop` makes it end.
             let _ = thread.join();
         }
     }

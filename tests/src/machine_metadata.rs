@@ -16,12 +16,10 @@ use crate::imds::mac_of;
 pub const GCE_TOKEN: &str = "the-token-of-the-service-account";
 const EC2_TOKEN: &str = "the-token";
 
-/// A cloud that this module can replace.
+/// A cloud whose metadata service this module can replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cloud {
-    /// Amazon's EC2.
     Aws,
-    /// Google's Compute Engine.
     Gce,
 }
 
@@ -35,7 +33,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Makes the metadata of a machine with this address and hostname. The file `user_data` has the machine's user-data.
+    /// Makes the metadata of a machine with this address and hostname. The file `user_data` contains the machine's user-data.
     pub fn new(cloud: Cloud, address: Ipv4Addr, hostname: &str, user_data: &Path) -> Metadata {
         let items = match cloud {
             Cloud::Aws => ec2(address, hostname),
@@ -63,7 +61,7 @@ impl Metadata {
         if head.header("x-aws-ec2-metadata-token") != Some(EC2_TOKEN) {
             return Answer::Text(401, String::new());
         }
-        // EC2 serves every version of its API that ever existed: /latest/…, /2021-03-23/….
+        // The paths of EC2's metadata begin with any version of the API, for example /latest/… or /2021-03-23/….
         let item = head.path().trim_start_matches('/').split_once('/').map(|(_version, item)| item);
         match self.item(item, "user-data") {
             Answer::Text(404, _) => item.and_then(|item| self.listing(item)).unwrap_or_else(not_found),
@@ -71,7 +69,7 @@ impl Metadata {
         }
     }
 
-    /// Lists a folder, one name a line. The name of a folder ends with a slash.
+    /// Lists a folder of items, one name in each line. The name of a folder ends with a slash.
     fn listing(&self, folder: &str) -> Option<Answer> {
         let below = format!("{}/", folder.trim_end_matches('/'));
         let names: BTreeSet<&str> = self
@@ -109,7 +107,7 @@ fn not_found() -> Answer {
 
 fn ec2(address: Ipv4Addr, hostname: &str) -> BTreeMap<String, String> {
     const ID: &str = "i-0d3a0c0ffee000001";
-    // vm-tests/lib/case.bash gives the machine this MAC address.
+    // vm-tests/lib/case.bash also gives this MAC address to the machine.
     let mac = mac_of(address.into());
     let full_hostname = format!("{hostname}.{REGION}.compute.internal");
     let zone = format!("{REGION}a");

@@ -15,7 +15,7 @@ use crate::registry::Images;
 use crate::released_store;
 use crate::stand_ins::{OWN_ARCHITECTURE, Releases, script};
 
-/// The release of GCE's cloud provider from which kOps takes the credential provider (`pkg/assets/wellknownassets`).
+/// The release of GCE's cloud provider that contains the credential provider for kOps (`pkg/assets/wellknownassets`).
 const GCE_CREDENTIALS: &str = "35.0.0";
 
 /// The version of a program in `folder`, from the file `versions` in the folder.
@@ -26,7 +26,7 @@ pub fn version_in(folder: &Path, of: &str) -> anyhow::Result<String> {
     found.map(|(_, version)| version.to_owned()).with_context(|| format!("{} has no {of}", file.display()))
 }
 
-/// The releases in `kube`, a folder that `tests/kube/build` has made.
+/// The releases of the programs in `kube`, a folder that `tests/kube/build` has made.
 pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
     let version = |of: &str| version_in(kube, of);
     Ok(Releases {
@@ -38,18 +38,18 @@ pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
     })
 }
 
-/// The program of this name in the first folder that has it.
+/// The program with this name from the first folder that contains it.
 pub fn program_in(folders: &[impl AsRef<Path>], name: &str, version: &str) -> anyhow::Result<Vec<u8>> {
     let built = folders.iter().map(|folder| folder.as_ref().join(name)).find(|file| file.exists());
-    // If no folder has the program, a script replaces it: no node of these tests runs it.
+    // If no folder contains the program, a script replaces it, because no node of these tests runs the program.
     Ok(match built {
         Some(file) => fs::read(&file).with_context(|| format!("reading {}", file.display()))?,
         None => script(name, version, OWN_ARCHITECTURE),
     })
 }
 
-/// Writes the downloads of machines that run the programs in `kube` to `folder`, at the paths of the URLs, with a `.sha256` beside
-/// each. Machines of the kOps versions in `kops` run the older kubelet in the folder `kubelet`.
+/// Writes the downloads of machines that run the programs in `kube` to `folder`, at the paths of the URLs, each with a `.sha256`
+/// file. Machines of the kOps versions in `kops` run the older kubelet in the folder `kubelet`.
 pub fn write_downloads(kube: &Path, kubelet: &Path, kops: &[String], folder: &Path) -> anyhow::Result<()> {
     let releases = built_releases(kube)?;
     let older = Releases {
@@ -65,7 +65,7 @@ pub fn write_downloads(kube: &Path, kubelet: &Path, kops: &[String], folder: &Pa
         })?);
     }
     downloads.extend(kops.iter().flat_map(|version| released_store::downloads(version)));
-    // On GCE, kubelet gets its registry credentials from this program. The tests pull no image that needs them.
+    // On GCE, kubelet gets its registry credentials from this program. No image of the tests needs credentials.
     let name = "auth-provider-gcp";
     downloads.insert(
         format!("/binaries/cloud-provider-gcp/v{GCE_CREDENTIALS}/{name}/linux/{OWN_ARCHITECTURE}/{name}"),
@@ -93,8 +93,8 @@ pub fn images(kube: &Path, releases: &Releases) -> anyhow::Result<Images> {
 }
 
 /// Writes the example's store and boot configs to `folder`, for machines of this cloud that download these releases from `mirror`.
-/// Each file of `overlays` is merged (RFC 7396) into the file at the same path in the cluster's folder. If that file is missing, the
-/// overlay's file is added.
+/// Each file in `overlays` is merged (RFC 7396) into the file with the same path in the cluster's folder. If the cluster's folder
+/// has no such file, the file is copied.
 pub fn write(
     folder: &Path,
     cloud: Cloud,
@@ -123,7 +123,7 @@ fn of_cloud(cloud: Cloud, text: &str) -> String {
     }
 }
 
-/// Changes the text of each file below a folder.
+/// Replaces the text of each file below a folder with the result of `change`.
 pub fn replace_below(folder: &Path, change: &dyn Fn(&str) -> String) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();

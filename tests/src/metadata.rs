@@ -10,21 +10,21 @@ use hyper::{Method, Request, Response};
 
 use crate::stand_in_api::{StandInApi, header, said};
 
-/// The token of the service. A client requests it first, and sends it with each later request.
+/// The token of the service. A client first requests the token, and then sends it with each request.
 const TOKEN: &str = "the-token-of-the-metadata-service";
 
-/// Computes an item from the query of a request.
+/// A function that computes an item from a request's query.
 type Made = Box<dyn Fn(&str) -> Option<String> + Send>;
 
-/// How a request proves that a client on the machine sends it, and not, for example, a web page.
+/// The proof that a request comes from a client on the machine and not, for example, from a web page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// There is no proof.
+    /// No proof is required.
     None,
     /// The proof is a header of this name and value.
     Header(&'static str, &'static str),
-    /// The proof is a token. The client requests it by PUT at this path with the first header, and sends it in the second
-    /// header.
+    /// The proof is a token. A client requests the token with PUT at this path and with the first header. Each later request
+    /// has the token in the second header.
     Token(&'static str, [&'static str; 2]),
 }
 
@@ -93,7 +93,7 @@ impl Metadata {
     }
 }
 
-/// A running service; dropping it stops it.
+/// A running metadata service. A drop stops the service.
 #[derive(Debug)]
 pub struct ServedMetadata(StandInApi<Metadata>);
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// A line for each metric of a text in the form of Prometheus or OpenMetrics: its name, its type and its labels. Values
-/// do not count.
+/// A line with the name, the type and the labels of each metric in a text. The text has the format of Prometheus or
+/// OpenMetrics. The values of metrics are left out.
 pub fn forms(text: &str) -> String {
     let families: Vec<(&str, &str)> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
@@ -12,12 +12,12 @@ pub fn forms(text: &str) -> String {
     forms.into_iter().collect()
 }
 
-/// A sample's name has more than the name of its family: `_total`, `_bucket` or `_info`.
+/// The name of a sample may be longer than the name of its family, by `_total`, `_bucket` or `_info`.
 fn form(sample: &str, families: &[(&str, &str)]) -> String {
     let (name, rest) = sample.split_at(sample.find(['{', ' ']).unwrap_or(sample.len()));
     let of_sample = families.iter().filter(|(family, _)| name.starts_with(family));
     let kind = of_sample.max_by_key(|(family, _)| family.len()).map_or("untyped", |&(_, kind)| kind);
-    // Without escaped characters, every second piece between quotes is a value.
+    // If no character is escaped, every second piece between quotes is a value.
     let rest = rest.replace("\\\\", "").replace("\\\"", "");
     let names = rest.split('"').step_by(2).filter_map(|piece| piece.strip_suffix('='));
     let labels: BTreeSet<&str> = names.map(|name| name.trim_start_matches(['{', ','])).collect();

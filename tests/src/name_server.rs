@@ -11,32 +11,32 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use parking_lot::Mutex;
 
-/// RFC 1035, section 4.1.1.
+/// The size of a message header, in bytes (RFC 1035, section 4.1.1).
 const HEADER: usize = 12;
 const A: u16 = 1;
-/// RFC 3596, section 2.1.
+/// The type of an IPv6 address record (RFC 3596, section 2.1).
 const AAAA: u16 = 28;
 const INTERNET: u16 = 1;
 /// How often the server checks whether it must stop.
 const POLL: Duration = Duration::from_millis(20);
-/// How long the port may be in use by a process that has not started its program yet.
+/// How long to retry a bind while a forked process still has the socket of port 53.
 const TAKEN_WITHIN: Duration = Duration::from_secs(10);
-/// The size of the buffer for a question, in bytes. A question without extensions has at most 512 (RFC 1035, section 4.2.1).
+/// The size of the buffer for a question, in bytes. A question without extensions has at most 512 bytes (RFC 1035, section 4.2.1).
 const LARGEST: usize = 4096;
 
 /// How a name server fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameFault {
-    /// Answers that it cannot resolve the name (`SERVFAIL`).
+    /// Answers that the server cannot resolve the name (`SERVFAIL`).
     CannotTell,
     /// Answers that the name does not exist (`NXDOMAIN`).
     NoSuchName,
     Silent,
-    /// Answers with the address that kOps writes into DNS until there is a control plane (`pkg/dns/placeholder.go`).
+    /// Answers with kOps' placeholder address, which is in DNS until the cluster has a control plane (`pkg/dns/placeholder.go`).
     Placeholder,
 }
 
-/// A running name server; dropping it stops it.
+/// A running name server. A drop stops the server.
 pub struct NameServer {
     asked: Arc<Mutex<BTreeMap<String, usize>>>,
     stop: Arc<AtomicBool>,
@@ -44,8 +44,8 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Answers the first questions for each name in `failing` with `fault`. The number beside a name says how many. All other answers
-    /// are 127.0.0.1. Needs port 53 of the loopback interface.
+    /// Answers the first questions for each name in `failing` with `fault`, and all other questions with 127.0.0.1. The number after a
+    /// name is the number of failing questions. Needs port 53 of the loopback interface.
     pub fn start(fault: NameFault, failing: &[(&str, usize)]) -> anyhow::Result<NameServer> {
         let failing: BTreeMap<String, usize> =
             failing.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
@@ -58,8 +58,8 @@ impl NameServer {
         )
     }
 
-    /// Answers on this socket. `answer` returns a fault or an address, from the name and the number of questions for that name so far.
-    /// A question for the other address family gets no address.
+    /// Answers on this socket. `answer` gets a name and the number of questions for this name so far, and returns a fault or an
+    /// address. A question for the other address family gets no address.
     pub fn start_on(
         socket: UdpSocket,
         answer: impl Fn(&str, usize) -> (Option<NameFault>, IpAddr) + Send + 'static,
@@ -90,7 +90,8 @@ impl NameServer {
     }
 }
 
-/// Takes port 53. A process that another test has just forked has the socket of the previous server until it starts its program.
+/// Binds port 53. A process that a concurrent test has just forked may still have the socket of the previous server. It closes the
+/// socket when it executes its program.
 fn port_53() -> io::Result<UdpSocket> {
     let begun = Instant::now();
     loop {
@@ -139,7 +140,8 @@ impl Question {
         Some(Question { id, name: labels.join("."), kind, bytes })
     }
 
-    /// The response with this code. It contains the address if the code is 0 and the question is for its address family.
+    /// The response with this code. If the code is 0 and the question is for the address family of `address`, the response contains
+    /// `address`.
     fn answer(&self, code: u8, address: IpAddr) -> Vec<u8> {
         let (kind, bytes) = match address {
             IpAddr::V4(address) => (A, address.octets().to_vec()),
@@ -151,7 +153,7 @@ impl Question {
         packet.extend([0x81, 0x80 | code, 0, 1, 0, u8::from(has_address), 0, 0, 0, 0]);
         packet.extend(&self.bytes);
         if has_address {
-            // The name of the question, by a pointer. The answer is valid for one second.
+            // A pointer to the name in the question. The answer is valid for one second.
             packet.extend([0xc0, 0x0c]);
             packet.extend(kind.to_be_bytes());
             packet.extend(INTERNET.to_be_bytes());
@@ -174,7 +176,7 @@ fn send(socket: &UdpSocket, to: SocketAddr, question: &Question, fault: Option<N
         Some(NameFault::Placeholder) => Ipv4Addr::new(203, 0, 113, 123).into(),
         _ => address,
     };
-    // A lost answer makes the client retry.
+    // An error is ignored, because a client without an answer retries.
     let _ = socket.send_to(&question.answer(code, address), to);
 }
 

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-/// An entry of a list.
+/// An entry of a bucket's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// An object of this name.
+    /// The name of an object.
     Object(String),
-    /// The common beginning of several objects' names, up to a delimiter.
+    /// The common prefix of several objects' names, which ends with the delimiter.
     Folder(String),
 }
 
@@ -20,7 +20,7 @@ impl Entry {
     }
 }
 
-/// The names of all objects, sorted.
+/// The names of all objects in a bucket, sorted.
 pub(crate) fn names(bucket: &Path) -> Vec<String> {
     let mut names = Vec::new();
     collect(bucket, bucket, &mut names);
@@ -39,8 +39,8 @@ fn collect(bucket: &Path, folder: &Path, names: &mut Vec<String>) {
     }
 }
 
-/// Lists the names that begin with `prefix`. If `delimiter` is not empty, a name that has it after the prefix becomes a folder,
-/// which ends at that delimiter.
+/// Lists the names that begin with `prefix`. If `delimiter` is not empty, each name that contains the delimiter after the
+/// prefix is listed as a folder, which ends with the delimiter.
 pub(crate) fn entries(names: &[String], prefix: &str, delimiter: &str) -> Vec<Entry> {
     let entry = |name: &String| {
         let rest = name.strip_prefix(prefix)?;

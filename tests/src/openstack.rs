@@ -19,29 +19,30 @@ use crate::stand_in_api::said;
 
 pub use crate::listed::Mood;
 
-/// The only token that the API accepts. Logins issue it.
+/// The only token that the API accepts. Logins issue this token.
 pub const TOKEN: &str = "gAAAAA-openstack-token-for-tests";
-/// A token that a login issues and the API rejects.
+/// A token that a login issues although the API rejects it.
 const REVOKED: &str = "gAAAAA-openstack-token-that-is-revoked";
 /// The secret of the application credential, and the password of the user.
 pub const SECRET: &str = "openstack-secret-for-tests";
-/// The region of the services. The catalog also has another region.
+/// The region of the services. The catalog also has a second region.
 pub const REGION: &str = "RegionOne";
 pub const PROJECT: &str = "f7ac731cc11f40efbc03a9f9e1d1d21f";
-/// When Nova last started each server. A resize moves this time, so it can be later than the registration of the server's own Node.
+/// The time at which Nova last started each server. A resize changes this time, so it may be later than the registration of the
+/// server's Node.
 const LAUNCHED: &str = "2026-06-01T00:00:00.000000";
-/// The path of Keystone's tokens.
+/// The path at which Keystone issues tokens.
 const KEYSTONE: &str = "/identity/v3/auth/tokens";
 /// The path of the Swift account.
 const ACCOUNT: &str = "/swift/v1/AUTH_f7ac731cc11f40efbc03a9f9e1d1d21f";
 
-/// The UUID that is made from a number.
+/// A UUID that contains this number.
 pub fn uuid(number: u64) -> String {
     format!("5c89f7b6-01a0-4eaa-ac03-{number:012x}")
 }
 
-/// The environment variables of a login by an application credential, in kOps' form for control planes. `url` is the URL of the
-/// stand-in.
+/// The environment variables for a login with an application credential, in kOps' format for control planes. `url` is the URL of
+/// the stand-in.
 pub fn login(url: &str) -> Vec<(&'static str, String)> {
     vec![
         ("OS_AUTH_URL", format!("{url}/identity/v3")),
@@ -54,7 +55,7 @@ pub fn login(url: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The environment variables of a login by a password.
+/// The environment variables for a login with a password.
 pub fn password_login(url: &str) -> Vec<(&'static str, String)> {
     vec![
         ("OS_AUTH_URL", format!("{url}/identity")),
@@ -66,7 +67,7 @@ pub fn password_login(url: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Keystone's response to a login. It issues `token` if the login is valid.
+/// Keystone's response to a login. If the login is valid, the response issues `token`.
 fn token(body: &[u8], host: &str, token: &str) -> Response<String> {
     let asked: Value = serde_json::from_slice(body).unwrap_or_default();
     let credential = json!({"id": "app", "secret": SECRET});
@@ -105,13 +106,13 @@ fn token(body: &[u8], host: &str, token: &str) -> Response<String> {
 #[derive(Clone, Debug)]
 pub struct Server {
     pub name: String,
-    /// `ACTIVE`, `SHUTOFF`, …
+    /// For example `ACTIVE` or `SHUTOFF`.
     pub status: String,
     pub metadata: BTreeMap<String, String>,
     pub fixed: Vec<IpAddr>,
-    /// The floating IP addresses.
+    /// The server's floating IP addresses.
     pub floating: Vec<IpAddr>,
-    /// When the server was created, in the form of the API.
+    /// When the server was created, in the API's format.
     pub created: String,
 }
 
@@ -137,7 +138,7 @@ impl Server {
     }
 }
 
-/// The metadata of the server whose UUID is made from this number.
+/// The metadata of the server with the UUID of this number.
 ///
 /// Source: Nova, "Metadata" (`meta_data.json`, and the items in EC2's form).
 pub fn metadata(number: u64, name: &str, address: IpAddr) -> Metadata {
@@ -152,7 +153,7 @@ pub fn metadata(number: u64, name: &str, address: IpAddr) -> Metadata {
     )
 }
 
-/// A running Keystone and Nova; dropping it stops it.
+/// A running stand-in for Keystone and Nova. A drop stops the stand-in.
 pub type Openstack = ListApi<Server>;
 
 impl ListedMachine for Server {
@@ -192,7 +193,7 @@ impl ListedMachine for Server {
                "created": self.created, "OS-SRV-USG:launched_at": LAUNCHED, "flavor": {"id": "1"}, "OS-EXT-STS:vm_state": "active", "key_name": "kops"})
     }
 
-    /// Nova accepts a filter by metadata only from administrators, so it lists every server.
+    /// Selects every server, because Nova accepts filters by metadata only from administrators.
     fn is_selected(&self, _parameters: &BTreeMap<String, String>) -> bool {
         true
     }

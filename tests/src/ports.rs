@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::Context as _;
 
-/// The first port of the range, which is below the kernel's ephemeral ports and above the ports of well-known services.
+/// The first port of the range. The range is above the ports of well-known services and below the kernel's ephemeral
+/// ports.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 18_000;
 /// The distance between the first ports of two processes with consecutive process ids.
@@ -13,8 +14,8 @@ const APART: u32 = 61;
 
 static TAKEN: AtomicU16 = AtomicU16::new(0);
 
-/// Returns a port of the loopback interface without a listener. No later call in this process returns the port, and the
-/// kernel does not choose it for another socket.
+/// Returns a port of the loopback interface without a listener. Later calls in this process return different ports. The
+/// kernel does not choose ports of this range for other sockets.
 pub fn free_port() -> anyhow::Result<u16> {
     let from = std::process::id().wrapping_mul(APART) % u32::from(COUNT);
     for _ in 0..COUNT {

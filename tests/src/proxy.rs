@@ -7,25 +7,25 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-/// A running proxy. It serves until the process ends.
+/// A running proxy, which serves until the process ends.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-/// Connects to the target of a request.
+/// A function that connects to the target of a request.
 type Connect = dyn Fn(&str) -> std::io::Result<TcpStream> + Send + Sync;
 
-/// The callbacks of a proxy: for each request, and for the connection to its target.
+/// The functions that a proxy calls for each request, and for the connection to its target.
 struct Outside {
     on_request: Box<dyn Fn(&str) + Send + Sync>,
     connect: Box<Connect>,
 }
 
 impl Proxy {
-    /// Starts to listen on loopback. It forwards requests for names in the domain `test` to this machine, because clients use no proxy
-    /// for loopback addresses.
+    /// Starts a proxy on loopback. The proxy forwards requests for names in the domain `test` to the loopback address, for which
+    /// clients would use no proxy.
     pub fn start() -> anyhow::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         Proxy::start_on(
@@ -38,8 +38,8 @@ impl Proxy {
         )
     }
 
-    /// Starts to listen on this socket. It calls `on_request` with the method and target of each request, and `connect` with the
-    /// target's host and port.
+    /// Starts a proxy on this socket. The proxy calls `on_request` with the method and target of each request, and `connect` with the
+    /// host and port of the target.
     pub fn start_on(
         listener: TcpListener,
         on_request: impl Fn(&str) + Send + Sync + 'static,
@@ -51,7 +51,7 @@ impl Proxy {
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let (asked, outside) = (Arc::clone(&asked), Arc::clone(&outside));
-                // The client and the target see a failed connection, so the error is dropped here.
+                // The error is dropped, because the client and the target see the failed connection.
                 thread::spawn(move || drop(pass_on(client, &asked, &outside)));
             }
         });
@@ -69,7 +69,7 @@ impl Proxy {
     }
 }
 
-/// Serves one request. After CONNECT, it also copies all later bytes.
+/// Serves one request. After CONNECT, copies bytes in both directions.
 fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>, outside: &Outside) -> std::io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let mut first = String::new();
@@ -93,7 +93,7 @@ fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>, outside: &Outside)
         let rest = target.strip_prefix("http://").unwrap_or(target);
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let mut server = (outside.connect)(host)?;
-        // Each connection has one request, so that the proxy sees every request.
+        // Only one request is sent in each connection, so that the proxy sees every request.
         let headers: String = headers
             .lines()
             .filter(|line| !line.is_empty() && !line.to_ascii_lowercase().starts_with("connection:"))
@@ -111,9 +111,9 @@ fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>, outside: &Outside)
     Ok(())
 }
 
-/// Copies until one side ends.
+/// Copies bytes until one side closes.
 fn copy(from: &mut dyn Read, to: &mut TcpStream) {
-    // Both ends see a failed copy, so the error is dropped here.
+    // The error is dropped, because both sides see the failed copy.
     let _ = std::io::copy(from, to);
     let _ = to.shutdown(std::net::Shutdown::Write);
 }

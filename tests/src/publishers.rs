@@ -29,7 +29,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::authority::Authority;
 
-/// Running publishers; dropping them stops them.
+/// Running stand-ins for the publishers of downloads. A drop stops the stand-ins.
 #[derive(Debug)]
 pub struct Publishers {
     address: std::net::SocketAddr,
@@ -46,7 +46,8 @@ struct World {
 }
 
 impl Publishers {
-    /// Publishes the SHA-256 of downloads, by URL. Writes the certificate of the hosts' authority to `folder`.
+    /// Publishes the SHA-256 digests of downloads, whose keys are URLs. Writes the CA certificate of the publishers to
+    /// `folder`.
     pub fn start(sha256: &BTreeMap<String, String>, folder: &Path) -> anyhow::Result<Publishers> {
         let authority = Authority::new("publishers of a test")?;
         let authority_file = folder.join("publishers.pem");
@@ -61,7 +62,7 @@ impl Publishers {
         let address = socket.local_addr()?;
         let (stop, stopped) = oneshot::channel::<Infallible>();
         let thread = thread::Builder::new().name("publishers".to_owned()).spawn(move || {
-            // The error is dropped: the test sees a failed server in its clients.
+            // The error is dropped, because clients see that the server has failed.
             let _ = runtime.block_on(async {
                 let listener = TcpListener::from_std(socket)?;
                 tokio::select! {
@@ -73,7 +74,7 @@ impl Publishers {
         Ok(Publishers { address, authority: authority_file, asked, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The environment variables with which a program reaches the publishers.
+    /// The environment variables that direct a program to these publishers.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [
             ("HTTPS_PROXY", format!("http://{}", self.address)),
@@ -91,14 +92,14 @@ impl Drop for Publishers {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // The thread has ended by itself or ends because `stop` is dropped. Its result does not matter.
+            // The result is dropped. The thread has ended, or the dropped `stop` makes it end.
             let _ = thread.join();
         }
     }
 }
 
 /// The publishers' checksum files. Kubernetes and most other publishers have `<file>.sha256`, containerd has
-/// `<file>.sha256sum`, and runc has one list for a release.
+/// `<file>.sha256sum`, and runc has one list for each release.
 fn checksum_files(sha256: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     for (url, hash) in sha256 {
@@ -125,7 +126,7 @@ async fn accept_forever(listener: TcpListener, world: Arc<World>) -> std::io::Re
     }
 }
 
-/// Serves one client's tunnel to one host, in the role of that host.
+/// Serves a client's tunnel to a host as that host would.
 async fn tunnel(connection: TcpStream, world: Arc<World>) -> anyhow::Result<()> {
     let mut connection = BufReader::new(connection);
     let mut request = String::new();

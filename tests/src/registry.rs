@@ -23,21 +23,21 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// The objects of a registry, by their path below `/v2`.
+/// The objects of a registry. The key is the path below `/v2`.
 #[derive(Clone, Default)]
 pub struct Images {
     objects: BTreeMap<String, (&'static str, Bytes)>,
 }
 
 impl Images {
-    /// Adds the objects of `others` whose paths are missing here.
+    /// Adds the objects of `others` whose paths are not in this registry yet.
     pub fn extend(&mut self, others: &Images) {
         for (path, object) in &others.objects {
             self.objects.entry(path.clone()).or_insert_with(|| object.clone());
         }
     }
 
-    /// Adds an image of one layer with these programs at these paths. The first program is the entry point.
+    /// Adds an image with one layer, which contains these programs at these paths. The first program is the entry point.
     pub fn add(&mut self, name: &str, tag: &str, programs: &[(&str, &[u8])]) -> anyhow::Result<()> {
         let (entry_point, _) = programs.first().context("an image without a program")?;
         let layer = layer(programs).with_context(|| format!("packing the image {name}"))?;

@@ -12,13 +12,13 @@ use crate::example_store::ExampleStore;
 use crate::machine_store::merge;
 use crate::stand_ins::ARCHITECTURES;
 
-/// Stand-ins for programs of kOps. They are scripts, so all architectures have the same ones.
+/// Stand-ins for programs of kOps. The stand-ins are scripts, so they are the same for all architectures.
 const PROGRAMS: [(&str, &[u8]); 2] = [
     ("protokube", include_bytes!("../machines/protokube")),
     ("channels", include_bytes!("../machines/channels")),
 ];
 
-/// The downloads of this version of kOps, by URL path.
+/// The downloads of this version of kOps. The key is the URL path.
 pub fn downloads(version: &str) -> BTreeMap<String, Vec<u8>> {
     let of = |arch: &'static str| {
         PROGRAMS.map(|(name, program)| {
@@ -28,8 +28,8 @@ pub fn downloads(version: &str) -> BTreeMap<String, Vec<u8>> {
     ARCHITECTURES.into_iter().flat_map(of).collect()
 }
 
-/// Changes the store to the form of this version of kOps. The configurations of the groups stay as they are, because kOps derives them
-/// from the rest ([`ExampleStore::write_nodeup_config`]).
+/// Changes the store to the format of this version of kOps. Does not change the configurations of the groups, because kOps derives
+/// them from the rest of the store ([`ExampleStore::write_nodeup_config`]).
 pub fn write_as(store: &ExampleStore, version: &str) -> anyhow::Result<()> {
     let folder = store.cluster_folder();
     let minor: u32 = version
@@ -42,7 +42,7 @@ pub fn write_as(store: &ExampleStore, version: &str) -> anyhow::Result<()> {
     };
     write("kops-version.txt", version)?;
     if minor <= 35 {
-        // In this release, protokube applies the add-ons instead of a pod.
+        // Up to kOps 1.35, protokube applies the add-ons, so the store has no manifest of the channels pod.
         fs::remove_dir_all(folder.join("manifests/channels")).context("removing the channels' manifest")?;
     }
     if minor <= 34 {
@@ -66,7 +66,8 @@ mod tests {
 
     use super::*;
 
-    /// Whether the store of this version has the pause image of containerd, the pause image of kubelet, and the channels' manifest.
+    /// Whether the store of this version contains the pause image of containerd, the pause image of kubelet, and the channels'
+    /// manifest.
     fn written_as(version: &str) -> (bool, bool, bool) {
         let folder = tempfile::tempdir().unwrap();
         let store =

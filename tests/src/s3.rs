@@ -19,7 +19,7 @@ use s3s_fs::FileSystem;
 use crate::loopback::LoopbackServer;
 use crate::random;
 
-/// A running S3 server with one pair of keys; dropping it stops it.
+/// A running S3 server with one pair of keys. A drop stops the server.
 pub struct S3Server {
     server: LoopbackServer,
     access_key_id: String,
@@ -28,12 +28,12 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Serves the folders in `root` as buckets. It makes new keys, and requests must be signed with them.
+    /// Serves the folders in `root` as buckets. Requests must be signed with the server's new keys.
     pub fn start(root: &Path) -> anyhow::Result<S3Server> {
         S3Server::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?, root)
     }
 
-    /// [`S3Server::start`] on this socket.
+    /// Like [`S3Server::start`], on this socket.
     pub fn start_on(socket: TcpListener, root: &Path) -> anyhow::Result<S3Server> {
         let access_key_id = format!("EXAMPLE{}", random::token(13)?);
         let secret_access_key = random::token(40)?;
@@ -53,41 +53,40 @@ impl S3Server {
         Ok(S3Server { server, access_key_id, secret_access_key, policy })
     }
 
-    /// `S3_ENDPOINT` for its clients.
+    /// The value of `S3_ENDPOINT` for clients.
     pub fn endpoint(&self) -> String {
         self.server.url()
     }
 
-    /// `S3_ACCESS_KEY_ID` for its clients.
+    /// The value of `S3_ACCESS_KEY_ID` for clients.
     pub fn access_key_id(&self) -> &str {
         &self.access_key_id
     }
 
-    /// `S3_SECRET_ACCESS_KEY` for its clients. The key has no use after the server stops.
+    /// The value of `S3_SECRET_ACCESS_KEY` for clients. After the server stops, the key is useless.
     pub fn secret_access_key(&self) -> &str {
         &self.secret_access_key
     }
 
-    /// From now on, this object cannot be read in any bucket.
+    /// Denies reads of this key in all buckets.
     pub fn forbid(&self, key: &str) {
         self.policy.forbidden.lock().insert(key.to_owned());
     }
 
-    /// From now on, no object below these folders of a bucket can be read or listed. The answer is the same for existing
-    /// and for missing objects.
+    /// Denies reads and lists below these folders of a bucket. The response does not show whether an object exists.
     pub fn forbid_below(&self, prefixes: &[&str]) {
         let mut below = self.policy.forbidden_below.lock();
         *below = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
     }
 
-    /// From now on, everything may be read.
+    /// Permits all reads again.
     pub fn permit_all(&self) {
         self.policy.forbidden.lock().clear();
         self.forbid_below(&[]);
     }
 
-    /// The variables by which kOps and kops-agent find an S3 server that is not Amazon's
-    /// (upstream: `util/pkg/vfs/s3context.go`).
+    /// The environment variables with which kOps and kops-agent find an S3 server that is not Amazon's (upstream:
+    /// `util/pkg/vfs/s3context.go`).
     pub fn environment(&self, region: &str) -> [(&'static str, String); 4] {
         [
             ("S3_ENDPOINT", self.endpoint()),
@@ -98,8 +97,8 @@ impl S3Server {
     }
 }
 
-/// Decides which objects may be read and which buckets exist. For a missing bucket, s3s-fs reports a missing object, but
-/// Amazon's S3 reports the missing bucket.
+/// Decides which objects may be read and which buckets exist. For a missing bucket, s3s-fs reports a missing object.
+/// Amazon's S3 reports a missing bucket, and so does this policy.
 struct Policy {
     root: PathBuf,
     forbidden: Mutex<BTreeSet<String>>,
@@ -133,7 +132,7 @@ impl Policy {
     }
 }
 
-/// Whether a request lists the keys below a prefix.
+/// Whether a request lists keys below a prefix.
 fn lists(context: &S3AccessContext<'_>, below: &str) -> bool {
     let query = context.uri().query().unwrap_or_default();
     let prefix = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "prefix");
@@ -143,7 +142,8 @@ fn lists(context: &S3AccessContext<'_>, below: &str) -> bool {
 struct Access(Arc<Policy>);
 
 impl S3Access for Access {
-    // This is the form that `async_trait` generates. s3s uses `async_trait`, and this crate does not need it otherwise.
+    // This is the signature that `async_trait` generates for s3s. This crate does not need `async_trait` for anything
+    // else.
     fn check<'access, 'context, 'request, 'check>(
         &'access self,
         context: &'context mut S3AccessContext<'request>,

@@ -20,7 +20,7 @@ pub const ZONE: &str = "fr-par-1";
 /// The project of the servers.
 pub const PROJECT: &str = "105bdce1-64c0-48ab-899d-868455867ecf";
 
-/// The UUID that is made from a number.
+/// A UUID that contains this number.
 pub fn uuid(number: u64) -> String {
     format!("5c89f7b6-01a0-4eaa-ac03-{number:012x}")
 }
@@ -28,12 +28,12 @@ pub fn uuid(number: u64) -> String {
 #[derive(Clone, Debug)]
 pub struct Server {
     pub name: String,
-    /// `running`, `stopped`, …
+    /// For example `running` or `stopped`.
     pub state: String,
     pub tags: Vec<String>,
     pub project: String,
     pub public_ips: Vec<IpAddr>,
-    /// When the server was created, in the form of the API.
+    /// When the server was created, in the API's format.
     pub created: String,
 }
 
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// The metadata of the server whose UUID is made from this number.
+/// The metadata of the server with the UUID of this number.
 ///
 /// Source: Scaleway's SDK, `api/instance/v1/instance_metadata_sdk.go`.
 pub fn metadata(number: u64, name: &str) -> Metadata {
@@ -63,7 +63,7 @@ pub fn metadata(number: u64, name: &str) -> Metadata {
     Metadata::new(Guard::None, [("/conf?format=json", server.to_string())])
 }
 
-/// A running API; dropping it stops it.
+/// A running stand-in for Scaleway's API. A drop stops the stand-in.
 pub type Scaleway = ListApi<Server>;
 
 impl ListedMachine for Server {
@@ -113,7 +113,7 @@ impl ListedMachine for Server {
         json!({ "server": server })
     }
 
-    /// A full page. A client expects another page only after a full page.
+    /// A full page. A client requests a next page only after a full page.
     fn endless_page(_page: usize) -> Value {
         let server = json!({"id": uuid(1), "name": "a", "state": "running"});
         json!({ "servers": vec![server; 100] })

@@ -5,29 +5,29 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// The signed parts of a request.
+/// The parts of a request that a signature covers.
 #[derive(Clone, Copy, Debug)]
 pub struct Signable<'a> {
     /// `GET` or `POST`. The path is always `/`.
     pub method: &'a str,
-    /// The query without the signature, its parameters in order. Empty if the request has no query.
+    /// The query without the signature. Its parameters are sorted. Empty if the request has no query.
     pub query: &'a str,
-    /// The signed headers with their values, in order. The names are in lower case.
+    /// The signed headers with their values, sorted by name. The names are in lower case.
     pub headers: &'a [(&'a str, &'a str)],
     pub body: &'a [u8],
-    /// The time: `20240518T131902Z`.
+    /// The time of the signature, for example `20240518T131902Z`.
     pub date: &'a str,
     pub region: &'a str,
     pub service: &'a str,
 }
 
 impl Signable<'_> {
-    /// The names of the signed headers, in the form of `SignedHeaders`.
+    /// The names of the signed headers, in the format of `SignedHeaders`.
     pub fn signed_headers(&self) -> String {
         self.headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";")
     }
 
-    /// The credential scope: the day, the region and the service that the signing key is valid for.
+    /// The credential scope: the day, the region and the service for which the signing key is valid.
     pub fn scope(&self) -> String {
         let day = self.date.split('T').next().unwrap_or_default();
         format!("{day}/{}/{}/aws4_request", self.region, self.service)
@@ -69,7 +69,7 @@ fn hmac(key: &[u8], data: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Upstream's `TestAWSV1Request` in `pkg/bootstrap/awsbootstrap/authenticator_test.go`.
+    /// The test vector is upstream's `TestAWSV1Request` in `pkg/bootstrap/awsbootstrap/authenticator_test.go`.
     #[test]
     fn signatures_equal_upstreams_vector() {
         let headers = [

@@ -17,7 +17,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::loopback::LoopbackServer;
 
-/// The state that a stand-in answers from. Clones share it.
+/// The state of a stand-in, from which it makes responses. All clones are handles to one state.
 #[derive(Debug, Default)]
 pub(crate) struct Shared<S>(Arc<Mutex<S>>);
 
@@ -33,7 +33,7 @@ impl<S> Shared<S> {
     }
 }
 
-/// A running API; dropping it stops it.
+/// A running stand-in for an API. A drop stops the stand-in.
 #[derive(Debug)]
 pub(crate) struct StandInApi<S> {
     state: Shared<S>,
@@ -41,7 +41,8 @@ pub(crate) struct StandInApi<S> {
 }
 
 impl<S: Send + 'static> StandInApi<S> {
-    /// Starts with this state. `answer` makes the response to each request. If it returns `None`, the server never answers.
+    /// Starts with this state. `answer` makes the response to each request. If `answer` returns `None`, the server never
+    /// answers.
     pub(crate) fn start<F, A>(name: &str, state: S, answer: F) -> anyhow::Result<StandInApi<S>>
     where
         F: Fn(Request<Incoming>, Shared<S>) -> A + Clone + Send + 'static,
@@ -81,7 +82,7 @@ impl<S: Send + 'static> StandInApi<S> {
         self.state.lock()
     }
 
-    /// A handle to the state, for code that outlives this borrow.
+    /// A handle to the state, for code that outlives a borrow of this stand-in.
     pub(crate) fn shared(&self) -> Shared<S> {
         self.state.clone()
     }
@@ -96,7 +97,6 @@ impl<S: Send + 'static> StandInApi<S> {
     }
 }
 
-/// A response with this status and text.
 pub(crate) fn said(status: u16, text: impl Into<String>) -> Response<String> {
     let mut response = Response::new(text.into());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -112,7 +112,7 @@ pub(crate) fn elsewhere(status: u16, location: &str) -> Response<String> {
     response
 }
 
-/// A header of a request. Empty if the request lacks it.
+/// A header of a request. Empty if the request lacks this header.
 pub(crate) fn header<'a>(request: &'a Request<Incoming>, name: &str) -> &'a str {
     request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

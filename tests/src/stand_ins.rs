@@ -17,27 +17,27 @@ pub struct Releases {
     pub containerd: String,
     /// `spec.containerd.runc.version`.
     pub runc: String,
-    /// The version of the CNI plugins, which follows from the Kubernetes version (upstream: `pkg/assets/wellknownassets` and its
-    /// callers).
+    /// The version of the CNI plugins. kOps derives it from the Kubernetes version (upstream: `pkg/assets/wellknownassets` and
+    /// its callers).
     pub cni_plugins: String,
     /// The version of the AWS cloud provider that contains the ECR credential provider.
     pub cloud_provider_aws: String,
 }
 
-/// The architectures kOps knows, by Go's names.
+/// The architectures that kOps supports, with the names that Go gives them.
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
-/// The architecture for which this program is compiled, by Go's name.
+/// The architecture for which this program is compiled, with the name that Go gives it.
 pub const OWN_ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
 /// The programs in `bin/` of a containerd 2 archive.
 pub const CONTAINERD_BINARIES: [&str; 4] =
     ["containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr"];
 
-/// The programs that only a containerd 1 archive has, beside [`CONTAINERD_BINARIES`].
+/// The programs of a containerd 1 archive in addition to [`CONTAINERD_BINARIES`].
 const CONTAINERD_1_BINARIES: [&str; 2] = ["containerd-shim", "containerd-shim-runc-v1"];
 
-/// The programs in an archive of the CNI plugins, which also has a license and a README.
+/// The programs in an archive of the CNI plugins, which also contains a license and a README.
 pub const CNI_PLUGINS: [&str; 18] = [
     "bandwidth",
     "bridge",
@@ -59,11 +59,11 @@ pub const CNI_PLUGINS: [&str; 18] = [
     "vrf",
 ];
 
-/// The size of a stand-in. It is large enough that both halves of an interrupted download contain many bytes.
+/// The size of a stand-in, in bytes. It is so large that both halves of an interrupted download contain many bytes.
 const STAND_IN_BYTES: usize = 64 * 1024;
 
 impl Releases {
-    /// Every download of these releases for both architectures, by URL path.
+    /// All downloads of these releases, for both architectures. The key is the URL path.
     pub fn stand_ins(&self) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
         let mut files = BTreeMap::new();
         for arch in ARCHITECTURES {
@@ -74,7 +74,8 @@ impl Releases {
         Ok(files)
     }
 
-    /// Every download of these releases for one architecture, by URL path, with these bytes as the program `of`.
+    /// All downloads of these releases, for one architecture. The key is the URL path. `bytes` are the content of the program
+    /// `of`.
     pub fn stand_ins_with(
         &self,
         arch: &str,
@@ -86,8 +87,8 @@ impl Releases {
         })
     }
 
-    /// Every download of these releases for one architecture, by URL path. `program` returns the bytes of a
-    /// program by its name and version.
+    /// All downloads of these releases, for one architecture. The key is the URL path. `program` returns a program's bytes for
+    /// its name and version.
     pub fn downloads(
         &self,
         arch: &str,
@@ -150,9 +151,9 @@ impl Releases {
     }
 }
 
-/// The bytes of a program, by name and version.
+/// Returns the bytes of a program for its name and version.
 type Program<'a> = dyn Fn(&str, &str) -> anyhow::Result<Vec<u8>> + 'a;
-/// The bytes of a program of one release, by name.
+/// Returns the bytes of a release's program for its name.
 type Member<'a> = dyn Fn(&str) -> anyhow::Result<Vec<u8>> + 'a;
 
 fn containerd_archive(
@@ -177,7 +178,7 @@ fn cni_archive(mut archive: Archive, program: &Member<'_>) -> anyhow::Result<Vec
     archive.finish()
 }
 
-/// Packs stand-ins for these programs into an archive. The programs are paths in the archive.
+/// Packs stand-ins for these programs into an archive. `programs` are paths in the archive.
 pub fn archive_of(programs: &[&str]) -> anyhow::Result<Vec<u8>> {
     let mut archive = Archive::new(Compression::fast());
     for program in programs {
@@ -197,7 +198,7 @@ pub fn script(name: &str, version: &str, arch: &str) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A gzipped tar archive without dates, owners or anything else that changes from run to run.
+/// A gzipped tar archive whose bytes are the same in each run: it has no dates and no owners.
 struct Archive {
     tar: tar::Builder<GzEncoder<Vec<u8>>>,
 }
@@ -217,7 +218,8 @@ impl Archive {
 
     fn append(&mut self, name: &str, kind: tar::EntryType, mode: u32, content: &[u8]) -> anyhow::Result<()> {
         let mut header = tar::Header::new_gnu();
-        // The name is written directly: `Header::set_path` would drop the `./` that the real archives have.
+        // The name is written directly, because `Header::set_path` would drop the `./` at its beginning. Names in the real
+        // archives begin with `./`.
         let field = &mut header.as_gnu_mut().context("a GNU header")?.name;
         field.get_mut(..name.len()).context("a short name")?.copy_from_slice(name.as_bytes());
         header.set_entry_type(kind);

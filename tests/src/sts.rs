@@ -29,7 +29,7 @@ const FORMAT: &[time::format_description::BorrowedFormatItem<'_>] =
 /// A principal that signs requests.
 #[derive(Clone, Debug)]
 pub struct Principal {
-    /// The id of the key.
+    /// The id of the access key.
     pub access_key: String,
     pub secret: String,
     /// The session token of a role's temporary key.
@@ -40,7 +40,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// An instance with a role.
+    /// The principal of an instance that has this role.
     pub fn instance(role: &str, instance: &str) -> Principal {
         Principal {
             access_key: format!("ASIA{}", instance.replace('-', "").to_uppercase()),
@@ -52,7 +52,7 @@ impl Principal {
         }
     }
 
-    /// A token of the first form (`x-aws-sts`) for a request, signed at this time (seconds since 1970).
+    /// A token of the first form (`x-aws-sts`) for a request, signed at this time, in seconds since 1970.
     pub fn token_v1(&self, host: &str, region: &str, body: &[u8], at: i64) -> String {
         let (date, hash) = (date(at), hash(body));
         let headers = [
@@ -120,7 +120,7 @@ impl Principal {
     }
 }
 
-/// How STS answers requests.
+/// The way in which STS responds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
@@ -129,7 +129,7 @@ pub enum Mood {
     Redirecting(String),
     /// Answers 500.
     Down,
-    /// Answers with a body that is larger than any limit.
+    /// Answers with a body that is too large for any client.
     Endless,
     Late(Duration),
     /// Does not answer until the mood of STS changes.
@@ -140,17 +140,17 @@ pub enum Mood {
 struct State {
     known: BTreeMap<String, Principal>,
     mood: Mood,
-    /// The moods for single principals, by the id of their access key. They take precedence over `mood`.
+    /// The moods for single principals. The key is the id of a principal's access key. These moods take precedence over `mood`.
     moods: BTreeMap<String, Mood>,
     calls: usize,
 }
 
-/// A running STS; dropping it stops it.
+/// A running stand-in for STS. A drop stops the stand-in.
 #[derive(Debug)]
 pub struct Sts(StandInApi<State>);
 
 impl Sts {
-    /// Starts without known principals.
+    /// Starts the stand-in without known principals.
     pub fn start() -> anyhow::Result<Sts> {
         Ok(Sts(StandInApi::start("sts", State::default(), answered)?))
     }
@@ -164,7 +164,7 @@ impl Sts {
         self.0.url()
     }
 
-    /// The host and the port of STS.
+    /// The host name and the port of the stand-in.
     pub fn host(&self) -> String {
         self.0.host()
     }
@@ -232,7 +232,7 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
     }
 }
 
-/// A request, and the parts of its signature.
+/// A signed request, split into the parts that its signature covers.
 struct Signed {
     method: String,
     query: String,

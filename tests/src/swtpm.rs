@@ -31,10 +31,11 @@ use tpm2_protocol::{TpmMarshal as _, TpmWriter};
 /// The index in the TPM's memory at which Google stores the template of the RSA key.
 const KEY_TEMPLATE: u32 = 0x01c1_0001;
 const START_WITHIN: Duration = Duration::from_secs(30);
-/// The size of every answer's header (tag, size and code), in bytes.
+/// The size of the header (tag, size and code) in every answer of a TPM, in bytes.
 const HEADER: usize = 10;
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// The DER of a public 2048-bit RSA key: the bytes before the modulus, and the bytes after it, with the usual exponent.
+/// The DER of a public 2048-bit RSA key without the modulus: the bytes before the modulus, and the bytes after the modulus, which
+/// contain the usual exponent.
 const SPKI: ([u8; 33], [u8; 5]) = (
     [
         0x30, 0x82, 0x01, 0x22, 0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
@@ -46,7 +47,7 @@ const SPKI: ([u8; 33], [u8; 5]) = (
 /// A template from which a TPM makes a 2048-bit RSA key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Template {
-    /// Google's template. Its key signs only data that the TPM itself has hashed.
+    /// Google's template. A key of this template signs only data that the TPM itself has hashed.
     Restricted,
     /// The template of a key that signs any data.
     Unrestricted,
@@ -101,7 +102,7 @@ impl Template {
     }
 }
 
-/// A running TPM with its own seed; dropping it stops it.
+/// A running TPM with its own seed. A drop stops the TPM.
 #[derive(Debug)]
 pub struct Swtpm {
     process: Child,
@@ -109,7 +110,7 @@ pub struct Swtpm {
 }
 
 impl Swtpm {
-    /// Starts a TPM with this template. On a machine without swtpm, prints that the test is skipped and returns `None`.
+    /// Starts a TPM that stores this template. If swtpm is not installed, prints that the test is skipped, and returns `None`.
     pub fn start_with(template: Template) -> Result<Option<Swtpm>> {
         let swtpm = Swtpm::start()?;
         if let Some(swtpm) = &swtpm {
@@ -118,7 +119,7 @@ impl Swtpm {
         Ok(swtpm)
     }
 
-    /// Like `start_with`, but without a template.
+    /// Like `start_with`, but the TPM stores no template.
     #[allow(clippy::print_stderr)]
     pub fn start() -> Result<Option<Swtpm>> {
         let folder = tempfile::tempdir().context("a folder for a TPM")?;
@@ -151,20 +152,20 @@ impl Swtpm {
         Ok(Some(swtpm))
     }
 
-    /// Connects to the TPM's device. A write is a command, and a read returns the answer. As with `/dev/tpm0`, one client at a time
-    /// has the device, and the next client waits.
+    /// Connects to the TPM's device. A write is a command, and a read returns the answer. As with `/dev/tpm0`, only one client at a
+    /// time can use the device, and the next client waits.
     pub fn connect(&self) -> std::io::Result<UnixStream> {
         let device = UnixStream::connect(self.folder.path().join("device"))?;
         device.set_read_timeout(Some(ANSWER_WITHIN))?;
         Ok(device)
     }
 
-    /// Stores a template at the index that Google uses for the template of the instance's RSA key.
+    /// Stores this template at the index of Google's template for RSA keys.
     fn put_template(&self, template: Template) -> Result<()> {
         self.put_template_bytes(&template.bytes()?)
     }
 
-    /// Stores these bytes at the index that Google uses for the template of the instance's RSA key.
+    /// Stores these bytes at the index of Google's template for RSA keys.
     pub fn put_template_bytes(&self, bytes: &[u8]) -> Result<()> {
         let attributes = [
             TpmaNv::PPWRITE,
@@ -197,7 +198,7 @@ impl Swtpm {
         Ok(())
     }
 
-    /// The public key that this TPM makes from a template, in PEM, in Google's form.
+    /// The public key that this TPM creates from a template, in Google's PEM format.
     pub fn public_key(&self, template: Template) -> Result<String> {
         let create = TpmCreatePrimaryCommand {
             handles: [handle(TpmRh::Endorsement)],
@@ -260,7 +261,8 @@ impl Swtpm {
             let answer = self.exchange(writer.as_bytes()).with_context(|| name.to_string())?;
             let answer = TpmResponse::cast(&answer).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
             match answer.rc().map(|code| code.base()) {
-                // The TPM tests itself at the first command that needs it, and asks for a retry meanwhile.
+                // The TPM tests itself before the first command that needs the test. Until then, it answers with a
+                // request to retry.
                 Ok(TpmRcBase::Retry | TpmRcBase::Testing) if Instant::now() < until => {}
                 Ok(TpmRcBase::Success) => {
                     return answer.unmarshal().map_err(|error| anyhow::anyhow!("{name}: {error}"));

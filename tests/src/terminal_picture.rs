@@ -13,16 +13,16 @@ use crate::example_cluster::{ExampleCluster, leave_as_nodeup};
 use crate::example_keys::make_keysets;
 use crate::example_store::{CONFIG_BASE, CONTROL_PLANE};
 
-/// The picture shows this time instead of each timestamp.
+/// The time that replaces each timestamp in the picture.
 const TIME: &str = "2026-11-22T03:00:00Z";
-/// The picture shows this hash instead of the hash of the configuration.
+/// The hash that replaces the hash of the configuration in the picture.
 const CONFIG_HASH: &str = "LTITxt0yV2Lb+4t2qpZVruhy5uGTg1bj6p9DbnJwe8w=";
 /// The text that a screen reader reads instead of the picture.
 pub const TITLE: &str = "A terminal: kops-agent plan shows what a takeover from nodeup changes, kops-agent converge \
                          carries it out, kops-agent status shows the node converged.";
 const CONF: &str = "--conf /opt/kops/conf/kube_env.yaml";
 
-/// The output of `plan`, `converge` and `status` on a control plane as nodeup leaves it, with a terminal's colours.
+/// The output of `plan`, `converge` and `status` on a control plane that nodeup has made, with a terminal's colours.
 pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
     let cluster = ExampleCluster::start(&folder.join("cluster"), &make_keysets()?)?;
     let root = folder.join("root");
@@ -36,7 +36,8 @@ pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
             }
             _ => cluster.agent(agent, verb, CONTROL_PLANE, CONFIG_BASE),
         };
-        // HTTPS has no working route: the stand-ins serve all that the agent needs over HTTP.
+        // This proxy does not exist, so no HTTPS request succeeds. The stand-ins serve everything that the agent
+        // needs over HTTP.
         command.env("HTTPS_PROXY", "http://127.0.0.1:1").arg("--root").arg(&root).args(flags);
         let output = command.output().with_context(|| format!("running {}", agent.display()))?;
         ensure!(output.status.success(), "{verb} failed: {}", String::from_utf8_lossy(&output.stderr));
@@ -58,7 +59,7 @@ pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
     Ok(session.trim_end().lines().map(|line| repeatable(line) + "\n").collect())
 }
 
-/// Replaces the values in a line that differ between runs.
+/// Replaces the values in a line that differ in each run.
 fn repeatable(line: &str) -> String {
     if line.starts_with("config hash") {
         return format!("config hash  {CONFIG_HASH}");
@@ -77,7 +78,7 @@ const CHARACTER_WIDTH: f64 = 8.4;
 const LINE_HEIGHT: usize = 19;
 const PADDING: usize = 16;
 
-/// Draws a session as SVG. Colours come from its `SGR` sequences. A screen reader reads `title`.
+/// Draws a session as SVG. The session's `SGR` sequences set the colours. A screen reader reads `title`.
 pub fn svg(session: &str, title: &str) -> Result<String, std::fmt::Error> {
     let lines: Vec<Vec<Run>> = session.lines().map(runs).collect();
     let length = |line: &Vec<Run>| line.iter().map(|run| run.text.chars().count()).sum::<usize>();
@@ -114,7 +115,7 @@ text {{ font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans M
     Ok(svg)
 }
 
-/// A part of a line in one colour.
+/// A part of a line that has one colour.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     class: Option<&'static str>,

@@ -13,7 +13,7 @@ use s3s::Body;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// Tells the server to drop the connection without an answer.
+/// Makes the server close the connection without an answer.
 #[derive(Debug)]
 pub struct HangUp;
 
@@ -27,7 +27,7 @@ impl std::error::Error for HangUp {}
 
 pub type Answer = Result<Response<Body>, HangUp>;
 
-/// A server that stops when it is dropped.
+/// A running server. A drop stops the server.
 #[derive(Debug)]
 pub struct TestServer {
     /// `http://127.0.0.1:PORT`.
@@ -36,7 +36,7 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Starts a server that answers every request with the result of `handler`.
+    /// Starts a server. `handler` returns the response to each request.
     pub async fn start<F, A>(handler: F) -> TestServer
     where
         F: Fn(Request<Incoming>) -> A + Send + Sync + 'static,
@@ -46,7 +46,7 @@ impl TestServer {
         TestServer::start_on(listener, handler)
     }
 
-    /// Like `start`, on a socket that may already have been listening for a while.
+    /// Like `start`, on a socket on which clients may already wait.
     pub fn start_on<F, A>(listener: TcpListener, handler: F) -> TestServer
     where
         F: Fn(Request<Incoming>) -> A + Send + Sync + 'static,
@@ -78,7 +78,6 @@ impl Drop for TestServer {
     }
 }
 
-/// A response with this status and text.
 pub fn text(status: u16, text: &str) -> Response<Body> {
     Response::builder().status(status).body(Body::from(text.to_owned())).unwrap()
 }

@@ -22,13 +22,13 @@ use nix::errno::Errno;
 
 use crate::swtpm::Swtpm;
 
-/// The name of the file in the folder.
+/// The name of the device file in the mounted folder.
 pub const NAME: &str = "tpm0";
 const FOLDER: u64 = 1;
 const FILE: u64 = 2;
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
-/// A mounted folder with the device file; dropping it unmounts the folder.
+/// A mounted folder that contains the device file. A drop unmounts the folder.
 pub struct TpmDevice(#[allow(dead_code)] BackgroundSession);
 
 impl std::fmt::Debug for TpmDevice {
@@ -38,7 +38,7 @@ impl std::fmt::Debug for TpmDevice {
 }
 
 impl TpmDevice {
-    /// Mounts the device on this folder, in the mount namespace of the caller.
+    /// Mounts a folder with the device file on `folder`, in the mount namespace of the caller.
     pub fn mount(tpm: Arc<Swtpm>, folder: &Path) -> Result<TpmDevice> {
         let device = Device { tpm, open: BTreeMap::new(), opened: 0 };
         let options = [MountOption::FSName("kops-agent-tpm".into()), MountOption::DefaultPermissions];
@@ -50,7 +50,7 @@ impl TpmDevice {
 
 struct Device {
     tpm: Arc<Swtpm>,
-    /// The open connections, by the handle that the kernel got.
+    /// The open connections to the TPM. The key is the handle of the kernel's open file.
     open: BTreeMap<u64, UnixStream>,
     opened: u64,
 }

@@ -1,5 +1,6 @@
-# Shared by the scripts beside this one. They put the example cluster's store into a server, and check that kops-agent reads the
-# same from the server as from a folder. A script sets `name`, its own name, and sources this with its own arguments.
+# Functions for the scripts in this folder. A script puts the example cluster's store into a server, and checks that kops-agent
+# reads the same from the server as from a folder. A script sets `name`, its own name, and sources this file with its own
+# arguments.
 # shellcheck shell=bash disable=SC2034,SC2154
 set -euo pipefail
 
@@ -26,7 +27,7 @@ free_port() {
     python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# answers URL: waits until a server answers there.
+# answers URL: waits until a server answers at URL.
 answers() {
     for _ in $(seq 200); do
         curl --silent --output /dev/null "$@" && return
@@ -36,13 +37,14 @@ answers() {
     return 1
 }
 
-# render MACHINE BASE: renders a machine of the store at BASE. --store-mirror serves all other URLs, which are the example's own.
+# render MACHINE BASE: renders a machine of the store at BASE. Requests for the example's own URLs are served from the folder
+# (--store-mirror).
 render() {
     "$agent" render --store-timeout 5 --store-mirror "s3://clusters.example.com=$work/$folder" --conf "store/machines/$1/kube_env.yaml" \
         --facts "store/machines/$1/facts.yaml" --config-base "$2"
 }
 
-# is_as_in_the_folder BASE: fails unless machines render the same from the bucket BASE as from the folder.
+# is_as_in_the_folder BASE: fails unless `render` prints the same for the store at BASE as for the store in the folder.
 is_as_in_the_folder() {
     local machine
     for machine in store/machines/*; do
@@ -64,7 +66,7 @@ lists_groups() {
     fi
 }
 
-# fails_with TEXT URL: fails unless rendering a node from URL fails with this text.
+# fails_with TEXT URL: fails unless `render` of a node from the store at URL fails with TEXT.
 fails_with() {
     if render nodes "$2" >said 2>&1 || ! grep -qF "$1" said; then
         echo "$name: $2 should have failed with: $1" >&2

@@ -32,7 +32,7 @@ impl Answer {
     }
 }
 
-/// Sends a request without an HTTP client, to get the bytes of a truncated answer unchanged.
+/// Sends a request without an HTTP client, so that the bytes of a truncated response stay unchanged.
 fn get(url: &str, path: &str, headers: &str) -> Answer {
     let mut connection = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     write!(connection, "GET {path} HTTP/1.1\r\nhost: mirror\r\nconnection: close\r\n{headers}\r\n").unwrap();

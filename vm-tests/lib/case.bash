@@ -27,10 +27,10 @@ MAC=$(printf '02:00:%02x:%02x:%02x:%02x' "${octets[@]}")
 readonly MAC
 cd "$(dirname "$0")"
 CASE=$(basename "$PWD")
-# A generous timeout: only a case that fails reaches it.
+# This timeout is generous, because only a case that fails waits so long.
 readonly TIMEOUT=${VM_TESTS_TIMEOUT:-600}
 
-# of_machine KEY [DEFAULT]: prints a value of the file `machine`.
+# of_machine KEY [DEFAULT]: prints the value of KEY in the case's file `machine`.
 of_machine() {
     local value
     value=$(sed -n "s/^$1=//p" machine)
@@ -39,22 +39,23 @@ of_machine() {
 
 CLOUD=$(of_machine cloud aws)
 GROUP=$(of_machine group control-plane-eu-west-1a)
-# The path of the program under test on the machine.
+# The path on the machine of the program under test.
 AGENT=$(of_machine agent /opt/kops/bin/nodeup)
 MACHINE_NAME=$(of_machine hostname ip-10-99-0-10)
 readonly CLOUD GROUP AGENT MACHINE_NAME
 
-# Both names have the process id of this script, by which tests/machines/sweep finds what it has left.
+# Both names contain the process id of this script. After a kill, tests/machines/sweep finds the network and the folder by
+# this id.
 NET=ka$$-0
 WORK=$(mktemp -d "/var/tmp/kops-agent-machine.$$-XXXXXX")
-# MACHINE is the machine's own folder, whose files/ is laid over the root. WORLD is the folder of the servers.
+# MACHINE is the machine's own folder, whose files/ is the upper layer over the root. WORLD is the folder of the servers.
 MACHINE=$WORK/machine WORLD=$WORK/world
 mkdir -p "$MACHINE/files" "$WORLD"
 [[ -n ${VM_TESTS_BUILT:-} ]] || { echo "run it by vm-tests/run $CASE" >&2; exit 2; }
 readonly BUILT=$VM_TESTS_BUILT
 read -ra IN_IMAGE <<<"$(of_machine image)"
 ROOT=$("$MACHINES/root" "$(of_machine suite)" "${IN_IMAGE[@]}")
-# The root below the machine's own files.
+# The lower layer of the machine's root file system.
 ROOTFS=$ROOT/rootfs
 LEADER='' STAND_INS=''
 
@@ -76,7 +77,7 @@ explain_machine() {
         echo "---- what user-data said"
         on journalctl --no-pager --output=short-monotonic --unit user-data.service --lines=15
     fi
-    # Leaves out systemd's progress lines, two of which come each second while a unit starts.
+    # Leaves out systemd's progress lines. While a unit starts, systemd prints two of them each second.
     echo "---- console"
     grep -avE '^.{0,60} Job |^.{0,3}$' "$MACHINE/console.log" | tail -n 20
 }
@@ -85,7 +86,7 @@ end_machine() {
     if [[ -f $MACHINE/cgroups ]]; then "$MACHINES/machine" down "$MACHINE"; fi
 }
 
-# Prints what is known about a failed case. The machine's own logs come last, because a log may keep only the end.
+# Prints information about a failed case. The machine's own logs come last, because some systems keep only the end of a log.
 explain() {
     set +e
     echo "---- the last requests"
@@ -111,7 +112,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# until_true WHAT COMMAND...: retries the command until it succeeds. After TIMEOUT, the case fails.
+# until_true WHAT COMMAND...: retries COMMAND until it succeeds. The case fails after TIMEOUT.
 until_true() {
     local what=$1 end=$((SECONDS + TIMEOUT))
     shift
@@ -133,12 +134,12 @@ serve() {
     flags+=("$@")
     case $(of_machine kops) in
     '') ;;
-    # kOps 1.34 and 1.35 write the configuration of containerd 1, and do not accept the newest Kubernetes.
+    # kOps 1.34 and 1.35 write the configuration format of containerd 1, and do not accept the newest Kubernetes.
     1.34.* | 1.35.*) flags+=(--kops "$(of_machine kops)" --kubelet "$VM_TESTS_KUBELET" --overlay "$VM_TESTS/lib/store-of-containerd-1") ;;
     *) flags+=(--kops "$(of_machine kops)") ;;
     esac
     [[ ! -d store ]] || flags+=(--overlay "$PWD/store")
-    # The standard input of the stand-ins stays open as long as this shell lives.
+    # The standard input of the stand-ins stays open until this shell ends, and then the stand-ins end.
     mkfifo "$WORK/open"
     setpriv --pdeathsig KILL ip netns exec "$NET" "$VM_TESTS_TARGET/stand-ins" serve "$WORLD" --cloud "$CLOUD" --address "$ADDRESS" \
         --hostname "$MACHINE_NAME" --kube "$VM_TESTS_KUBE" --mirror "$BUILT/downloads" --mirror "$BUILT/release" \
@@ -150,7 +151,7 @@ serve() {
         kill -0 "$STAND_INS" 2>/dev/null || fail "the stand-ins ended: $(<"$WORLD/stand-ins.log")"
         sleep 0.05
     done
-    # The variables of this store that kOps exports in the user-data of its machines.
+    # The variables for this store, which kOps exports in the user-data of machines.
     STORE=()
     while read -r variable; do
         case $variable in S3_*) STORE+=(--env "$variable") ;; esac
@@ -161,8 +162,8 @@ serve() {
 
 user_data() { "$@" >"$WORLD/user-data"; }
 
-# Makes the agent read the store. If the boot config names servers, the agent asks them, so this function removes them. The
-# cluster's CA stays in the boot config, because a worker has no other source for it.
+# Makes the agent read the store. If the boot config contains servers, the agent reads its configuration from them, so this
+# function removes them. The cluster's CA stays in the boot config, because a worker has no other source for it.
 reads_the_store() {
     python3 - "$CONF" <<'END'
 import sys, yaml
@@ -179,48 +180,48 @@ metadata() {
     printf %s "$2" >"$WORLD/metadata/$1"
 }
 
-# kops_user_data [FLAG...]: user-data as kOps writes it for this machine.
+# kops_user_data [FLAG...]: writes this machine's user-data, as kOps writes it.
 kops_user_data() { user_data "$VM_TESTS/lib/kops-user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
 
-# agent_user_data [FLAG...]: user-data of packaging/cloud-init for this machine.
+# agent_user_data [FLAG...]: writes this machine's user-data with packaging/cloud-init.
 agent_user_data() { user_data "$VM_TESTS/../packaging/cloud-init/user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
 
-# Renamed into place, because the servers read the file at each request.
+# The file is renamed to its place, because the servers read it at each request.
 fault() { echo "${@:2}" >"$WORLD/fault.new" && mv "$WORLD/fault.new" "$WORLD/faults/$1"; }
 
 mend() { rm "$WORLD/faults/$1"; }
 
 asked() { grep -c -- "^$1 .*$2" "$WORLD/requests" || true; }
 
-# asked_times COUNT SERVER TEXT: whether at least this many requests to the server have this text in their lines.
+# asked_times COUNT SERVER TEXT: whether at least COUNT requests to SERVER have TEXT in their log lines.
 asked_times() { (($(asked "$2" "$3") >= $1)); }
 
 # ---------------------------------------------------------------- the machine
 
-# file PATH: writes standard input to a file that the machine is to have before it boots.
+# file PATH: writes standard input to a file at PATH on the machine, before its first boot.
 file() {
     mkdir -p "$(dirname "$MACHINE/files$1")"
     cat >"$MACHINE/files$1"
 }
 
-# Writes the files that a machine of this network has besides its distribution.
+# Writes the files that a machine in this network needs in addition to its distribution.
 install_network() {
     echo "nameserver 10.99.0.1" | file /etc/resolv.conf
     printf '127.0.0.1 localhost\n%s %s\n' "$ADDRESS" "$MACHINE_NAME" | file /etc/hosts
     echo "deb [trusted=yes] http://packages.example.com ./" | file /etc/apt/sources.list
-    # chrony runs, but must not set the clock, which is the host's.
+    # chrony must not set the clock, because it is the host's.
     echo 'DAEMON_OPTS="-F 1 -x"' | file /etc/default/chrony
-    # Without this flag, kubelet does not start on cgroup v1, which the host may have.
+    # With this flag, kubelet also starts on cgroup v1, which the host may have.
     file /etc/systemd/system/kubelet.service.d/10-cgroups.conf <<'END'
 [Service]
 ExecStart=
 ExecStart=/usr/local/bin/kubelet "$DAEMON_ARGS" --fail-cgroupv1=false
 END
-    # The first run of a control plane ends once its API server answers, or after two minutes.
+    # The first run of a control plane ends when its API server answers, or after two minutes.
     [[ $GROUP != control-plane-* ]] || service api-server
 }
 
-# service NAME: installs a service of lib/ that starts at boot.
+# service NAME: installs the service lib/NAME, which starts at boot.
 service() {
     file "/usr/local/sbin/$1" <"$VM_TESTS/lib/$1"
     chmod 755 "$MACHINE/files/usr/local/sbin/$1"
@@ -229,16 +230,16 @@ service() {
     ln -sf "../$1.service" "$MACHINE/files/etc/systemd/system/multi-user.target.wants/$1.service"
 }
 
-# Installs the service that runs the user-data at boot.
+# Installs the service that runs user-data at boot.
 install_user_data() { service user-data; }
 
-# trust FILE: makes the machine's image trust this authority.
+# trust FILE: makes the machine's image trust the CA in FILE.
 trust() {
     mkdir -p "$MACHINE/files/etc/ssl/certs"
     cat "$ROOT/rootfs/etc/ssl/certs/ca-certificates.crt" "$1" >"$MACHINE/files/etc/ssl/certs/ca-certificates.crt"
 }
 
-# has_leader BEFORE: whether the machine has a PID 1 that is not the process BEFORE.
+# has_leader BEFORE: whether the machine's PID 1 is a process other than BEFORE.
 has_leader() { LEADER=$("$MACHINES/machine" leader "$MACHINE") && [[ -n $LEADER && $LEADER != "$1" ]]; }
 
 # shellcheck disable=SC2120
@@ -246,7 +247,7 @@ boot() {
     install_network
     # An image with cloud-init needs no stand-in for cloud-init.
     [[ " ${IN_IMAGE[*]} " == *" cloud-init "* ]] || install_user_data
-    # Without a terminal there would be no console that user-data could write to.
+    # user-data can write to the console only if the container has a terminal.
     "$MACHINES/machine" up "$NET-m" "$ROOTFS" "$MACHINE" --hostname="$MACHINE_NAME" --console=read-only "$@"
     until_true "the machine is on" has_leader ''
     until_true "systemd answers" on systemctl is-active sysinit.target
@@ -254,7 +255,7 @@ boot() {
 
 reboot() {
     local before=$LEADER
-    # The connection to systemd may end before its answer comes.
+    # The connection to systemd may close before systemd's response.
     on systemctl reboot || true
     until_true "the machine is on again" has_leader "$before"
     until_true "systemd answers" on systemctl is-active sysinit.target
@@ -267,7 +268,6 @@ on() {
 
 # ---------------------------------------------------------------- checks
 
-# property UNIT NAME: prints a property of a unit.
 property() { on systemctl show --value --property "$2" "$1"; }
 
 # kubelet_has NAME=VALUE: whether kubelet's environment has this variable.
@@ -279,13 +279,13 @@ holds() {
     case $1 in
     # unit NAME ACTIVE-STATE [UNIT-FILE-STATE]: the unit has these states.
     unit) [[ $(property "$2" ActiveState) == "$3" && (-z ${4:-} || $(on systemctl is-enabled "$2") == "$4") ]] ;;
-    # healthy PORT: the health check at this port succeeds. If kubelet starts before containerd serves, kubelet ends once. Its
-    # unit is active until then, so the state of the unit proves nothing.
+    # healthy PORT: the health check at this port succeeds. The state of kubelet's unit is not enough: if kubelet starts
+    # before containerd serves, kubelet's unit is active for a moment, and then kubelet exits.
     healthy)
         # shellcheck disable=SC2016  # the machine's shell expands it
         on bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0" && printf "GET /healthz HTTP/1.0\r\n\r\n" >&3 && head -n 1 <&3 | grep -q " 200 "' "$2" 2>/dev/null
         ;;
-    # ran NAME: a oneshot service has succeeded in this boot. After its end, only the journal shows that.
+    # ran NAME: a oneshot service has succeeded in this boot. After its end, only the journal shows this success.
     ran) on journalctl --no-pager --output=cat --boot UNIT="$2" JOB_TYPE=start JOB_RESULT=done | grep . >/dev/null ;;
     # file PATH MODE: the file has this mode.
     file) [[ $(on stat --format=%a "$2") == "$3" ]] ;;
@@ -294,11 +294,11 @@ holds() {
     empty) local contents && contents=$(on ls -A "$2") && [[ -z $contents ]] ;;
     # text PATH TEXT...: the file contains this text.
     text) on cat "$2" | grep -F -- "${*:3}" >/dev/null ;;
-    # console TEXT..., journal UNIT TEXT...: the console, or the journal of the unit, contains this text.
+    # console TEXT...: the console contains this text. journal UNIT TEXT...: the journal of the unit contains this text.
     console) grep -qF -- "${*:2}" "$MACHINE/console.log" ;;
     journal) on journalctl --no-pager --output=cat --unit "$2" | grep -F -- "${*:3}" >/dev/null ;;
-    # asked SERVER PATTERN..., asked-times COUNT SERVER PATTERN...: at least one request, or exactly COUNT requests, match the
-    # pattern.
+    # asked SERVER PATTERN...: at least one request matches the pattern. asked-times COUNT SERVER PATTERN...: exactly COUNT
+    # requests match the pattern.
     asked) asked_times 1 "$2" "${*:3}" ;;
     asked-times) [[ $(asked "$3" "${*:4}") == "$2" ]] ;;
     # written-by VERSION: this version of kOps has written the store.

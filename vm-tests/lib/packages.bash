@@ -15,10 +15,10 @@
 #   since UNIT...        prints which process of a unit runs, and since when; `unchanged WHAT BEFORE UNIT...` fails if that has changed
 
 RELEASED=$("$VM_TESTS/lib/packages" "$KOPS_AGENT")
-# The spec that `kops update cluster` writes.
+# The spec in the store, which `kops update cluster` writes.
 # shellcheck disable=SC2034  # cases use it
 readonly SPEC=$WORLD/store/clusters.example.com/demo.example.com/cluster-completed.spec
-# The units that must not be restarted.
+# The units that an upgrade must not restart.
 # shellcheck disable=SC2034
 readonly RUNNING=(containerd.service kubelet.service)
 
@@ -36,10 +36,10 @@ bake() {
     say "the image is baked"
 }
 
-# deb V: prints the path of a version's .deb below RELEASED, which has packages of this architecture only.
+# deb V: prints the path below RELEASED of the .deb of version V. RELEASED contains packages of this architecture only.
 deb() { (cd "$RELEASED" && echo apt/pool/main/kops-agent_"$1"-1_*.deb); }
 
-# At a first boot, systemd applies its presets, which would enable networkd. The network of this machine is there already.
+# At the first boot, systemd applies its presets, which would enable networkd. This machine's network is already configured.
 # shellcheck disable=SC2120  # an image for machines without kOps' user-data needs no flag
 provision() {
     local folder
@@ -52,17 +52,17 @@ provision() {
 
 apt_source() {
     install -D -m 0644 "$RELEASED/kops-agent.asc" "$MACHINE/files/etc/apt/keyrings/kops-agent.asc"
-    # Uses the second mirror, because cases make the first one fail.
+    # apt uses the second mirror, because cases make the first one fail.
     echo "deb [signed-by=/etc/apt/keyrings/kops-agent.asc] http://mirror-2.example.com/apt stable main" | file /etc/apt/sources.list.d/kops-agent.list
 }
 
-# The agent may hold dpkg's lock.
+# The agent may have dpkg's lock, so apt waits for the lock.
 apt() { on env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout="$TIMEOUT" "$@"; }
 
 # shellcheck disable=SC2016  # the machine's shell expands these
 on_file() { on sh -c 'mkdir -p "$(dirname "$1")" && printf "%s\n" "$2" >"$1"' sh "$1" "$(cat)"; }
 
-# Without FILE, the variables go into the file of kOps' script.
+# boot_config [FILE]: writes the variables to FILE, or by default to the file of kOps' script.
 boot_config() {
     local variables=${1:-/etc/sysconfig/kops-configuration}
     printf '#!/bin/sh\nset -eu\numask 077\nmkdir -p /opt/kops/conf %s\n' "${variables%/*}"
@@ -70,11 +70,11 @@ boot_config() {
     printf "cat >%s <<'VARIABLES'\n%s\nVARIABLES\n" "$variables" "$(environment)"
 }
 
-# Prints the variables of the package's units, one per line.
+# Prints the variables for the package's units, one per line.
 environment() {
     grep '^S3_' "$WORLD/environment"
     echo AWS_REGION=eu-west-1
-    # No pacing: there is no kops-controller that could say that it gives no slots.
+    # Without kops-controller, no server gives disruption slots, so pacing is off.
     echo KOPS_AGENT_MAX_UNAVAILABLE=0
 }
 
@@ -98,15 +98,15 @@ has_version() {
     [[ $package == "$1"-1 && $program == "$1" ]] || fail "the package is $package, its program $program, and $1 is wanted"
 }
 
-# runs_replaced UNIT: whether the file of the program that a unit runs was replaced.
+# runs_replaced UNIT: whether UNIT still runs a program whose file was replaced.
 runs_replaced() { [[ $(on readlink "/proc/$(property "$1" MainPID)/exe") == "/usr/bin/kops-agent (deleted)" ]]; }
 
-# has_verified: whether a verification has ended, and has found the node as it should be.
+# has_verified: whether a verification has ended and has found no drift.
 has_verified() { [[ $(property kops-agent-verify.service ActiveState) == inactive && $(property kops-agent-verify.service ExecMainStatus) == 0 ]]; }
 
 untouched_by_upgrades() {
     local before all=(kops-agent.service kops-agent-verify.timer kops-agent-metrics.timer)
-    # A run that downloads continues while the package is upgraded.
+    # A run that waits for a download continues while the package is upgraded.
     fault mirror silent
     on systemctl start --no-block kops-agent.service
     until_true "the run downloads" asked_times 1 mirror held
@@ -127,9 +127,9 @@ untouched_by_upgrades() {
     has_version 0.0.2
     unchanged "a downgrade, an upgrade and a reinstallation" "$before" "${all[@]}"
 
-    # A verification continues, too.
+    # A verification also continues while the package is upgraded.
     downgrade
-    # This timeout is longer than an upgrade takes.
+    # With this timeout, the verification lasts longer than the upgrade.
     printf '[Service]\nEnvironment="ARGUMENTS=--store-timeout 1800"\n' | on_file /run/systemd/system/kops-agent-verify.service.d/patient.conf
     on systemctl daemon-reload
     fault store silent

@@ -15,7 +15,7 @@ EMULATOR=$("$VM_TESTS/qemu/emulator")
 # shellcheck disable=SC2086  # flags are words
 IMAGE=$("$VM_TESTS/qemu/image" $VM_IMAGE_FLAGS)
 readonly EMULATOR IMAGE
-# An emulated machine on a busy host may be very slow. Only a case that fails waits so long.
+# An emulated machine on a busy host may be very slow. Only a case that fails waits until this timeout.
 readonly VM_TIMEOUT=1200
 VM=$WORK/machine DHCP=''
 
@@ -26,11 +26,11 @@ vm() {
 }
 
 network() {
-    # Only a container would use this namespace.
+    # Only containers use this namespace.
     ip netns delete "$NET-m"
     ip -n "$NET" tuntap add dev vm mode tap
     ip -n "$NET" link set vm master machines up
-    # The stand-ins answer DNS.
+    # dnsmasq only serves DHCP, because the stand-ins answer DNS.
     setpriv --pdeathsig KILL ip netns exec "$NET" "$VM_TESTS/qemu/in" "$EMULATOR" dnsmasq --keep-in-foreground --user=root --conf-file=/dev/null \
         --port=0 --interface=machines --bind-interfaces --dhcp-authoritative --dhcp-range=10.99.0.0,static,255.255.0.0,12h \
         --dhcp-host="$MAC,$ADDRESS" --dhcp-option=option:router,10.99.0.1 --dhcp-option=option:dns-server,10.99.0.1 \
@@ -43,7 +43,7 @@ power_on() { vm boot --emulator "$EMULATOR" --image "$IMAGE" --net "$NET" --mac 
 power_cut() { vm cut; }
 # shellcheck disable=SC2120
 restart() {
-    # The connection may end before the answer comes.
+    # The connection may close before the response.
     on systemctl --no-block reboot || true
     vm off --within "$VM_TIMEOUT"
     power_on "$@"

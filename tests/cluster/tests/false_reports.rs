@@ -8,27 +8,27 @@ use crate::cluster::{BATCH, Cluster, has_condition};
 use crate::fake_nodes::{self, FakeNode, OLD, ORDER, OUTCOME, outcome};
 use crate::ordered;
 
-/// The seconds after which a node without a result has failed.
+/// The node timeout in seconds. A node that reports no result by then has failed.
 const NODE_TIMEOUT: &str = "45";
-/// The numbers of the Nodes without machines.
+/// The numbers of the Nodes without machines. A number is the last byte of a Node's address.
 const HONEST: u8 = 45;
 const CLAIMS_TO_BE_CURRENT: u8 = 46;
 const LIES: [(u8, Lie); 3] = [(47, Lie::Time), (48, Lie::Hash), (49, Lie::Progress)];
-/// A time in the far future, for falsified orders.
+/// The time in the far future to which a liar moves the times of its order.
 const LATER: &str = "2099-01-01T00:00:00Z";
 
 #[derive(Clone, Copy)]
 enum Lie {
-    /// Sends no outcome, and moves the times of its order to the far future.
+    /// Reports no outcome, and moves the times of its order to the far future.
     Time,
-    /// Sends an outcome for another configuration and another attempt.
+    /// Reports an outcome whose configuration and attempt differ from the order's.
     Hash,
     /// Reports success, but keeps its old configuration.
     Progress,
 }
 
-/// Lying nodes of the group `batch` do not hold up other groups, and no other node if all of their group may change at a time. The
-/// controller decides by its own clock when the liars have failed. Once the liars are removed, the rollout is done.
+/// Lying nodes of the group `batch` do not block other groups. If the whole group may change at a time, they block no other node of
+/// it either. The controller's own clock decides when the liars have failed. Once the liars are removed, the rollout is done.
 pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
     let join = |group, number| FakeNode::join(cluster, &authority, group, number);
@@ -61,8 +61,8 @@ pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     fake_nodes::leave(cluster, &fakes[..1]);
 }
 
-/// If one node of each group changes at a time, the first liar holds its group until it has failed. The other groups end before that,
-/// and no other liar gets an order. An abort ends the rollout.
+/// If one node of each group changes at a time, the first liar blocks its group until this liar has failed. The other groups are done
+/// earlier. No second liar gets an order. An abort ends the rollout.
 fn a_liar_holds_only_its_group(cluster: &Cluster, fakes: &[FakeNode]) {
     ordered::change_max_pods(cluster, "45");
     let current = ordered::hash_of(cluster, BATCH);
@@ -88,13 +88,12 @@ fn acts(cluster: &Cluster, fakes: &[FakeNode], current: &str) -> impl Fn(&FakeNo
     }
 }
 
-/// Starts a rollout in which so many nodes of each group may change at a time.
+/// Starts a rollout in which up to `max_unavailable` nodes of each group may change at a time.
 fn start(cluster: &Cluster, max_unavailable: &str) {
     let start = ["start", "--max-unavailable", max_unavailable, "--node-timeout", NODE_TIMEOUT];
     ordered::started(cluster, &[&start[..], &ordered::CHECK_PODS_AFTER].concat());
 }
 
-/// Waits until all nodes but the liars are done, and checks that no liar has failed by then.
 fn others_are_done_before_liars_fail(cluster: &Cluster) {
     let status = cluster.control_plane().until("all but the liars are done", || {
         let status = ordered::try_status(cluster)?;
@@ -105,7 +104,7 @@ fn others_are_done_before_liars_fail(cluster: &Cluster) {
     assert_eq!(status["status"]["groups"][BATCH]["failed"], 0, "others waited for the liars: {status:#}");
 }
 
-/// Checks that exactly these Nodes of `batch` have failed.
+/// Checks that in `batch` these Nodes have failed and no other Node has.
 fn have_failed(cluster: &Cluster, liars: &[FakeNode]) {
     let status = ordered::status(cluster);
     let failures = status["status"]["groups"][BATCH]["failures"].as_object().unwrap();
@@ -114,7 +113,7 @@ fn have_failed(cluster: &Cluster, liars: &[FakeNode]) {
     assert_eq!(failed, liars, "{status:#}");
 }
 
-/// Reports the old configuration, and answers an order with this lie.
+/// Reports the old configuration. If the Node has an order, answers the order with this lie.
 fn lie(cluster: &Cluster, fake: &FakeNode, lie: Lie) {
     drop(fake.reports(cluster, OLD));
     let Some(order) = fake.order(cluster) else { return };

@@ -16,10 +16,10 @@ pub const MACHINES: [Plan; 3] = [
     cluster::MACHINES[1],
     Plan { name: "node-2", id: "i-0d3a0c0ffee000007", group: NODES, number: 26 },
 ];
-/// The first address of the services' range. The service of the API server has this address.
+/// The address of the API server's service: the first address of the service range.
 const API_SERVER: &str = "fd00:5e4f:ce::1";
 
-/// Each machine has asked for one prefix, which is the pod range of its Node. Each machine forwards packets to its pods.
+/// Each machine has requested one IPv6 prefix, which is the pod range of its Node. Each machine forwards packets to its pods.
 pub fn nodes_have_the_prefixes_that_they_asked_for(cluster: &Cluster) {
     let prefixes = cluster.world.ec2.prefixes();
     for member in &cluster.members {
@@ -40,8 +40,8 @@ pub fn nodes_have_the_prefixes_that_they_asked_for(cluster: &Cluster) {
     each_has_asked_once(cluster);
 }
 
-/// Writes the CNI configuration of each machine: a bridge for the Node's pod range. On a cluster without a network plugin, an operator
-/// would write it.
+/// Writes the CNI configuration of each machine: a bridge for the Node's pod range. On a real cluster without a network plugin, the
+/// operator writes this file.
 pub fn has_pod_network(cluster: &Cluster) {
     for member in &cluster.members {
         let node = cluster.get("node", member.id).unwrap();
@@ -83,7 +83,8 @@ pub fn there_is_no_ipv4(cluster: &Cluster) {
             addresses.lines().filter(|line| line.split_whitespace().nth(1) != Some("lo")).collect();
         assert!(elsewhere.is_empty(), "{}: {elsewhere:?}", member.id);
         let node = cluster.get("node", member.id).unwrap();
-        // kubelet leaves the addresses of its Node to the cloud controller, which this test replaces. kubelet itself adds no address.
+        // kubelet lets the cloud controller set the addresses of its Node. This test stands in for the cloud controller. kubelet
+        // itself adds no address.
         let internal = |address: &&Value| address["type"] == "InternalIP";
         let internal: Vec<&Value> = array(&node["status"]["addresses"]).iter().filter(internal).collect();
         let own = json!({"type": "InternalIP", "address": member.address.to_string()});
@@ -114,7 +115,7 @@ pub fn there_is_no_ipv4(cluster: &Cluster) {
     assert_eq!(api_server["endpoints"][0]["addresses"], at, "{api_server:#}");
 }
 
-/// A worker that has a prefix does not ask for another one when it reboots. Its pods have addresses from its prefix.
+/// A worker that has a prefix requests no second prefix when it reboots. Its pods have addresses from its prefix.
 pub fn a_worker_keeps_its_prefix(cluster: &Cluster) {
     let worker: &Member = &cluster.workers()[0];
     life::reboots(cluster, worker);

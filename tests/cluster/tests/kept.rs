@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 
 use crate::cluster::Cluster;
 
-/// When dropped, waits for the end of standard input. It waits only if `tests/cluster/run --keep` asks for it.
+/// If `tests/cluster/run --keep` started the test, the drop of this value waits for the end of standard input.
 pub struct Kept<'a>(pub &'a Cluster);
 
 impl Drop for Kept<'_> {

@@ -12,7 +12,7 @@ use crate::store::Store;
 
 /// The difference between the id of a new key and the id of the primary key.
 const NEXT: u64 = 100_000_000;
-/// A `distrustTimestamp` of a key. Any timestamp makes the key distrusted, whatever the time is.
+/// The `distrustTimestamp` of a distrusted key. Any timestamp makes the key distrusted, whatever the time is.
 const DISTRUSTED: &str = "2026-06-01T00:00:00Z";
 
 impl Store {
@@ -32,7 +32,6 @@ impl Store {
         self.edit_keyset(keyset, |spec| spec["primaryId"] = id.into());
     }
 
-    /// Marks a key of a keyset as distrusted.
     pub fn distrust_keypair(&self, keyset: &str, id: &str) {
         self.edit_keyset(keyset, |spec| {
             let keys = spec["keys"].as_sequence_mut().unwrap();
@@ -41,12 +40,11 @@ impl Store {
         });
     }
 
-    /// The id of the primary key, which signs.
     pub fn primary_id(&self, keyset: &str) -> String {
         self.keyset(keyset)["spec"]["primaryId"].as_str().unwrap().to_owned()
     }
 
-    /// The primary key, which signs: its certificate and its private key.
+    /// The certificate and the private key of the primary key, which signs.
     pub fn primary(&self, keyset: &str) -> Keyset {
         let (id, document) = (self.primary_id(keyset), self.keyset(keyset));
         let keys = document["spec"]["keys"].as_sequence().unwrap();

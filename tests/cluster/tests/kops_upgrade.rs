@@ -13,18 +13,18 @@ use crate::upgrade::{kubelets, write};
 use crate::workload;
 use crate::world::World;
 
-/// The versions of kOps: the one whose store the machines boot from, and the next one.
+/// The versions of kOps. The machines boot from a store of `OLD`. `NEW` is the release after `OLD`.
 const OLD: &str = "1.35.2";
 const NEW: &str = "1.36.2";
 const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 
-/// The store of kOps 1.35 with Kubernetes 1.34. Only kubelet is of that release.
+/// The software of a store of kOps 1.35. kubelet has release 1.34, and the other programs have the newest built releases.
 pub fn of_old_kops() -> Software {
     let releases = Programs::newest().with_kubelet_1_34().releases;
     Software { releases, kops: Some(OLD), publish, packages: None }
 }
 
-/// Publishes kOps' own programs, and images with the names of Kubernetes 1.34. The mirror has that kubelet already.
+/// Publishes kOps' own programs, and images with the names of Kubernetes 1.34. The mirror already has the kubelet of 1.34.
 fn publish(software: &Software, folder: &Path, world: &World) {
     for (path, content) in [OLD, NEW].into_iter().flat_map(released_store::downloads) {
         write(&folder.join(&path[1..]), &content);
@@ -34,8 +34,8 @@ fn publish(software: &Software, folder: &Path, world: &World) {
 }
 
 /// `kops update cluster` of the next kOps writes the store, and a rollout takes it to the control plane and then to the workers.
-/// Kubernetes stays at its release. No Node is lost, no pod of a worker ends, no request to the workload fails, no unit fails, and
-/// nothing is left to change.
+/// Kubernetes stays at its release. No Node is lost, no pod of a worker ends, no request to the workload fails, no unit fails, and a
+/// plan then contains no change.
 pub fn the_next_kops_is_taken_up(cluster: &Cluster) {
     are_written_by(cluster, OLD);
     let (user_data, uids, pods) = (boot_configs(cluster), cluster.uids(), workload::pods_of_workers(cluster));
@@ -66,8 +66,8 @@ pub fn the_next_kops_is_taken_up(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// Each machine has a configuration of this kOps. containerd's configuration has the form of this kOps: 1.36 is the first whose form
-/// depends on the version of containerd.
+/// Each machine has the configuration that this version of kOps writes. kOps before 1.36 writes containerd's configuration in
+/// version 2 of the format. kOps 1.36 chooses the format by the version of containerd.
 fn are_written_by(cluster: &Cluster, kops: &str) {
     let form = if kops < "1.36" { "version = 2\n" } else { "version = 3\n" };
     for member in &cluster.members {

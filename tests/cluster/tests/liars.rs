@@ -20,12 +20,11 @@ pub struct Newcomer {
 }
 
 impl Newcomer {
-    /// A machine of the group `nodes`. The stand-ins for EC2 and STS know the machine.
     pub fn of_nodes(cluster: &Cluster, id: &str) -> Newcomer {
         Newcomer::of_group(cluster, NODES, id)
     }
 
-    /// A machine of this group. The stand-ins for EC2 and STS know the machine.
+    /// A machine of this group, which the stand-ins for EC2 and STS recognize.
     pub fn of_group(cluster: &Cluster, group: &str, id: &str) -> Newcomer {
         let principal = Principal::instance(&format!("nodes.{CLUSTER}"), id);
         cluster.world.sts.put(&principal);
@@ -34,12 +33,12 @@ impl Newcomer {
         Newcomer { principal, request: request_for(&key), key }
     }
 
-    /// A token that proves the machine's identity for its request.
+    /// A token that proves the machine's identity for its certificate request.
     pub fn token(&self) -> String {
         self.principal.token_v1(STS, REGION, self.request.as_bytes(), now())
     }
 
-    /// Requests the certificate once. Returns the status of the response, or `None` if no response comes.
+    /// Requests the machine's certificate once. Returns the status of the response, or `None` if no response comes.
     pub fn try_join(&self, cluster: &Cluster) -> Option<u16> {
         let worker = &cluster.workers()[0].machine;
         try_ask(worker, cluster.asked().address, &self.token(), &self.request).map(|answer| answer.status)
@@ -75,7 +74,7 @@ pub fn get_nothing(cluster: &Cluster) {
         ("a token of yesterday", honest.token_v1(STS, REGION, request.as_bytes(), now() - 86_400)),
     ] {
         let Answer { status, body: answer, .. } = ask(worker, server, &token, &request);
-        // 429 is not enough, because an honest machine could get it too.
+        // Status 429 does not count as a rejection, because an honest machine could get it too.
         assert!((400..500).contains(&status) && status != 429, "{what}: {status} {answer}");
         assert!(!answer.contains("BEGIN"), "{what}: {answer}");
     }

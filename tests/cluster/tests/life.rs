@@ -15,12 +15,12 @@ use crate::scene::{has_labels_of_its_group, taints_of};
 use crate::{cloud_controller, workload};
 
 pub const AT_BOOT: &str = "kops-configuration.service";
-/// The numbers of the Nodes without machines that join at the same time.
+/// The numbers of the Nodes without machines that join at the same time. A number is the last byte of a Node's address.
 const JOINING: RangeInclusive<u8> = 101..=120;
 const WIDGET: &str = "addons/widgets.example.com/v1.yaml";
 
-/// A changed add-on is applied. An add-on that leaves the channel stays in the cluster, and `addons status` reports that it is in
-/// no channel.
+/// A changed add-on is applied. An add-on that is removed from the channel stays in the cluster, and `addons status` reports that
+/// it is in no channel.
 pub fn add_ons_change(cluster: &Cluster) {
     let file = cluster.store.path(WIDGET);
     let manifest = fs::read_to_string(&file).unwrap();
@@ -36,13 +36,13 @@ pub fn add_ons_change(cluster: &Cluster) {
     assert!(cluster.get("limitrange", "limits").is_some(), "what no rule names was pruned");
 }
 
-/// If labels of a group change, the controller changes its Nodes, and no machine reboots. If a label is changed by hand, the
-/// controller restores it.
+/// If labels of a group change, the controller changes the labels of its Nodes, and no machine reboots. If a label is changed by
+/// hand, the controller restores it.
 pub fn labels_change(cluster: &Cluster) {
     let node = cluster.of_group(NODES);
     let boot = boot_id(node);
     cluster.store.merge("instancegroup/nodes", "{spec: {nodeLabels: {example.com/pool: web}}}");
-    // The labels come from the configuration that kOps writes for the group, not from the edited group.
+    // The controller reads the labels from the configuration that kOps writes, not from the group that is edited.
     cluster.store.update(NODES);
     has_label(cluster, node, "web");
     a_label_is_put_back(cluster, node, "web");
@@ -105,7 +105,7 @@ pub fn kubelet_settings_change(cluster: &Cluster) {
     );
 }
 
-/// The first worker of `nodes` applies another kubelet setting, in a disruption slot that our server gives it.
+/// The first worker of `nodes` applies a new kubelet setting in a disruption slot from kops-agent's controller.
 pub fn a_setting_is_taken_up_in_a_slot(cluster: &Cluster) {
     let worker = cluster.of_group(NODES);
     cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 41}}}");
@@ -118,7 +118,7 @@ pub fn a_setting_is_taken_up_in_a_slot(cluster: &Cluster) {
     });
 }
 
-/// How often the machine's runs at boot have logged `text`.
+/// How often `text` is in the journal of the machine's boot unit.
 pub fn times_said(member: &Member, text: &str) -> usize {
     member.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]).matches(text).count()
 }
@@ -136,7 +136,7 @@ pub fn api_server_settings_change(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The control plane reboots while the state store responds with 503. The API server comes back, and no pod of a worker ends.
+/// The control plane reboots while the state store responds with 503. The API server starts, and no pod of a worker ends.
 pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
     let pods: Vec<Vec<String>> =
         cluster.workers().iter().map(|worker| workload::pods_of(cluster, worker.id)).collect();
@@ -154,7 +154,7 @@ pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// A worker reboots. Its Node is Ready again, its workload runs, and it keeps its certificates.
+/// A worker reboots. Afterwards its Node is Ready, its workload runs, and its certificates are unchanged.
 pub fn a_worker_reboots(cluster: &Cluster) {
     let worker = cluster.of_group(BATCH);
     let certificate = worker.machine.run(&["sha256sum", "/srv/kubernetes/kubelet-server.crt"]);
@@ -173,8 +173,8 @@ pub fn reboots(cluster: &Cluster, worker: &Member) {
     workload::runs_on_all_workers(cluster);
 }
 
-/// A group and a machine of it are added while the state store fails. The machine waits, and joins when the store works. Then the
-/// machine is reset and its Node is deleted. After a reboot, the machine does not join again.
+/// A group with one machine is added while the state store fails. The machine waits, and joins when the store works again. Later
+/// the machine is reset and its Node is deleted. After a reboot, the machine does not join again.
 pub fn a_machine_comes_and_goes(cluster: &Cluster) {
     cluster.add_group_of_spare();
     cluster.world.fail("store", "503");
@@ -202,7 +202,7 @@ pub fn a_machine_comes_and_goes(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The controller is killed while twenty Nodes without machines join. In the end, each Node has its certificate and its labels.
+/// The controller is killed while twenty Nodes without machines join. Finally each Node has its certificate and its labels.
 pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
     let control_plane = cluster.control_plane();
     let authority = control_plane.read("/srv/kubernetes/ca.crt");
@@ -232,7 +232,7 @@ pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
     fake_nodes::leave(cluster, &joined);
 }
 
-/// Converges a machine with this boot config.
+/// Replaces a machine's boot config, and converges the machine.
 #[track_caller]
 pub fn converge_with(member: &Member, boot_config: &str) {
     member.machine.write(BOOT_CONFIG, boot_config);
@@ -246,7 +246,6 @@ pub fn follow(member: &Member) {
     assert_eq!(ended.code, Some(0), "{}", member.machine.explain(&ended));
 }
 
-/// Runs the unit that converges at boot.
 #[track_caller]
 pub fn converge(member: &Member) {
     let ended = member.machine.try_run(&["systemctl", "restart", AT_BOOT]);

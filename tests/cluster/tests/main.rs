@@ -45,12 +45,11 @@ use kops_agent_tests::program::kops_agent;
 
 use cluster::{Cluster, Plan, Software};
 
-/// The folder of the programs that cargo builds for the tests.
+/// The folder of the programs that cargo builds.
 fn programs() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug")
 }
 
-/// The path of the agent under test.
 fn agent() -> PathBuf {
     kops_agent(programs().join("kops-agent"))
 }
@@ -79,7 +78,7 @@ const SCENARIOS: [(&str, Scenario); 20] = [
     ("machine-added", life::a_machine_comes_and_goes),
     ("controller-killed", life::the_controller_is_killed_while_nodes_join),
     ("paced-rollout", rollout::paced),
-    // This scenario comes last: after it, the boot config of the spare machine has old keys.
+    // After this scenario, the boot config of the spare machine has old keys, so this scenario is the last.
     ("keys-rotated", rotation::keys_are_rotated),
 ];
 /// The scenarios of a run that names no scenario.
@@ -130,7 +129,7 @@ fn blank_machines_become_a_cluster() {
         step(name);
         let since = Instant::now();
         scenario(&cluster);
-        // If a later scenario fails, the durations of the earlier ones are printed already.
+        // Printed now, so that a failure of a later scenario does not lose this duration.
         println!("| {name} | {:.0} s |", since.elapsed().as_secs_f32());
     }
     if let Some(file) = std::env::var_os("KOPS_AGENT_CLUSTER_PICTURE") {
@@ -187,7 +186,7 @@ fn a_cluster_of_kops_1_35_becomes_one_of_kops_1_36() {
     });
 }
 
-/// Powers on machines with older software, which become a cluster. Then the scenario upgrades them.
+/// Powers on machines with older software, and waits until they are a cluster. Then `scenario` upgrades them.
 fn is_upgraded(
     machines: &'static [Plan],
     before: fn() -> Software,

@@ -12,7 +12,7 @@ use crate::witness::Witness;
 use crate::workload::DRAINED_PODS;
 use crate::{ordered, quorum, workload};
 
-/// The machines: three control planes, and a worker of each of two groups.
+/// Three control planes, and one worker of each of two groups.
 pub const MACHINES: [Plan; 5] = [
     quorum::MACHINES[0],
     quorum::MACHINES[1],
@@ -21,7 +21,7 @@ pub const MACHINES: [Plan; 5] = [
     cluster::MACHINES[2],
 ];
 
-/// The minor release before the built one.
+/// The minor release before the release of the built Kubernetes.
 pub fn release_before() -> Software {
     let newest = &assets().releases.kubernetes;
     let [major, minor, patch]: [&str; 3] = newest.split('.').collect::<Vec<_>>().try_into().unwrap();
@@ -34,9 +34,9 @@ pub fn release_before() -> Software {
     }
 }
 
-/// The control planes take the release first, one after another. When a worker gets its order, every API server runs the release. The
-/// workers are drained. At most one node of a group, and one control plane, has a slot at a time. No request to a workload with a budget
-/// fails, and no Node is lost.
+/// The control planes change to the new release first, one after another. When the first worker gets its order, every API server runs
+/// the new release. The workers are drained. At most one node of a group, and one control plane, has a slot at a time. No request to a
+/// workload with a budget fails, and no Node is lost.
 pub fn a_minor_release_is_taken_up(cluster: &Cluster, before: &Software) {
     let (old, new) = (&before.releases.kubernetes, &assets().releases.kubernetes);
     all_run(cluster, old);
@@ -56,7 +56,7 @@ pub fn a_minor_release_is_taken_up(cluster: &Cluster, before: &Software) {
         };
         status["phase"] != "running" || cluster.workers().iter().any(is_ordered)
     });
-    // No kubelet of a worker is ever newer than the oldest API server.
+    // The API servers have the new release before the workers change, so no kubelet is newer than an API server.
     api_servers_run(cluster, new);
     ordered::until_phase(cluster, "done");
     requests.were_all_answered();

@@ -17,21 +17,21 @@ use crate::{store, workload};
 
 /// The health timeout in seconds, long enough for a restart of kubelet.
 const HEALTH_TIMEOUT: &str = "30";
-/// After so many seconds the pods of a changed node are compared. The default of a minute would only make this test slower.
+/// Seconds between the change of a node and the comparison of its pods. The default of one minute would make this test slower.
 pub const CHECK_PODS_AFTER: [&str; 2] = ["--check-pods-after", "3"];
 const KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
-/// The numbers of the Nodes without machines, one for each group of workers. Each scenario has its own.
+/// The numbers of the Nodes without machines, one Node for each group of workers. Each scenario has its own numbers.
 const OF_ROLLOUT: [u8; 2] = [41, 42];
 const OF_STOPPED: [u8; 2] = [43, 44];
 const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
-/// The disk space that kubelets reserve after the measured rollout. No other scenario uses this value.
+/// The disk space that kubelets reserve after the rollout whose duration is measured. No other scenario uses this value.
 const MEASURED: &str = "7Mi";
-/// How much longer than two restarts of kubelet a rollout to two workers may take.
+/// The limit for a rollout to two workers, in addition to the time of two restarts of kubelet.
 const BESIDE_RESTARTS: Duration = Duration::from_secs(10);
 
-/// All machines take the setting: first the control plane, then the canaries, which are the two workers, then a Node without a machine
-/// in each group. The workers are drained: their pods end slowly, and a budget keeps one of them. No request to these pods fails. The
-/// user-data stays. Then another setting is measured, without drains.
+/// All nodes apply the setting. The control plane is first. The two workers, which are the canaries, are next. A Node without a
+/// machine in each group is last. The workers are drained: their pods end slowly, and a budget keeps one of them. No request to these
+/// pods fails. The user-data stays. A second rollout, without drains, is measured.
 pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     let before = boot_configs(cluster);
     let witness = Witness::begins(cluster);
@@ -67,8 +67,9 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     a_setting_takes_little_more_than_its_restarts(cluster);
 }
 
-/// A kubelet setting reaches both workers, without a drain, in the time of two restarts of kubelet and 10 s. The time begins when the
-/// leading controller has begun the rollout. Prints the times, and the time in which these machines became Ready after power-on.
+/// A kubelet setting reaches both workers, without a drain, in the time of two restarts of kubelet and 10 s. The measurement begins
+/// when the leading controller has begun the rollout. Prints the measured times, and the time from power-on until these machines were
+/// Ready.
 #[allow(clippy::print_stdout)]
 fn a_setting_takes_little_more_than_its_restarts(cluster: &Cluster) {
     let workers = [NODES, BATCH].map(|group| cluster.of_group(group));
@@ -97,7 +98,7 @@ fn a_setting_takes_little_more_than_its_restarts(cluster: &Cluster) {
     assert!(took <= restarts + BESIDE_RESTARTS, "{of_rollout} s, and two restarts take {of_restarts} s");
 }
 
-/// Restarts kubelet by hand. Returns the time until it has renewed its Lease and its Node is Ready.
+/// Restarts kubelet by hand. Returns the time until kubelet has renewed its Lease and the Node is Ready.
 fn restarts_kubelet(cluster: &Cluster, worker: &Member) -> Duration {
     let begun = Instant::now();
     worker.machine.run(&["systemctl", "stop", "kubelet.service"]);
@@ -111,14 +112,14 @@ fn restarts_kubelet(cluster: &Cluster, worker: &Member) -> Duration {
     begun.elapsed()
 }
 
-/// When a kubelet last renewed its Lease. `None` if the API server does not answer.
+/// The time at which a kubelet last renewed its Lease. `None` if the API server does not answer.
 pub fn lease_renewed(cluster: &Cluster, member: &Member) -> Option<String> {
     let time = "--output=jsonpath={.spec.renewTime}";
     cluster.kubectl(&["get", "lease", member.id, "--namespace=kube-node-lease", time])
 }
 
-/// Checks the order of the rollout: the control plane's turn was over before the canaries' orders, and the canaries' turns before the
-/// orders of the others. kubelet restarted within the turn, after the pods had ended.
+/// Checks the order of the rollout. The control plane's turn ended before the canaries got orders. The canaries' turns ended before
+/// the other nodes got orders. Each kubelet restarted within its node's turn, after the pods had ended.
 fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     let turn = |member: &Member| -> Turn {
         let mut turns = states.turns.iter().filter(|turn| turn.node == member.id);
@@ -144,12 +145,12 @@ fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     }
 }
 
-/// When the controller gave a Node its last order.
+/// The time of a Node's last order.
 pub fn ordered_at(cluster: &Cluster, node: &str) -> String {
     fake_nodes::order(cluster, node).unwrap()["at"].as_str().unwrap().to_owned()
 }
 
-/// Checks that a run of an order has evicted a guarded pod of this worker.
+/// Checks that this worker has evicted a guarded pod while it carried out an order.
 pub fn has_evicted(worker: &Member) {
     let said = said_by_orders(worker);
     assert!(said.contains(&format!("evicting the pod default/{}", workload::GUARDED)), "{said}");
@@ -160,18 +161,18 @@ pub fn said_by_orders(member: &Member) -> String {
     member.machine.run(&["journalctl", "--no-pager", "--unit", "kops-agent-follow.service"])
 }
 
-/// The group of whose slots a node of this instance group takes one. All control planes share one slot.
+/// The group that owns the slots of an instance group's nodes. All control planes share one slot.
 fn slots_of(group: &str) -> &str {
     if store::is_control_plane(group) { "control-plane" } else { group }
 }
 
-/// A canary rolls a bad setting back, and its group pauses: no other node gets an order. With the corrected spec, the rollout goes on
-/// to all nodes. No pod of a worker ends.
+/// A canary rolls back a bad setting, and its group pauses: no other node of the group gets an order. With the corrected spec, the
+/// rollout continues to all nodes. No pod of a worker ends.
 pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
     let canary = cluster.of_group(NODES);
     let fakes = join(cluster, OF_STOPPED);
     let (pods, before) = (workload::pods_of_workers(cluster), orders(cluster, &fakes));
-    // No earlier check rejects this setting, because only the machine knows that it has less disk space.
+    // The controller cannot reject this setting, because only the machine knows the size of its disk.
     reserve(cluster, NODES, "100000Gi");
     fake_nodes::at_work(
         &fakes,
@@ -216,7 +217,7 @@ pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The machine has its earlier setting, is Ready and takes pods.
+/// The machine has the setting from before the rollout. Its Node is Ready and schedulable.
 fn is_rolled_back(cluster: &Cluster, member: &Member) {
     let config = member.machine.read(KUBELET_CONFIG);
     assert!(!config.contains("100000Gi"), "{config}");
@@ -228,14 +229,13 @@ fn is_rolled_back(cluster: &Cluster, member: &Member) {
     assert!(events.contains(member.id), "no Event tells of the failure: {events}");
 }
 
-/// Has kubelets of a group reserve this disk space for the machine.
+/// Sets the disk space that kubelets of a group reserve.
 fn reserve(cluster: &Cluster, group: &str, disk_space: &str) {
     let change = format!("{{spec: {{kubelet: {{kubeReserved: {{ephemeral-storage: {disk_space}}}}}}}}}");
     cluster.store.merge(&format!("instancegroup/{group}"), &change);
     cluster.store.update(group);
 }
 
-/// The orders of all Nodes.
 fn orders(cluster: &Cluster, fakes: &[FakeNode]) -> Vec<(String, Option<Value>)> {
     let members = cluster.members.iter().map(|member| member.id);
     let nodes = members.chain(fakes.iter().map(|fake| fake.id.as_str()));
@@ -280,7 +280,6 @@ pub fn hash_of(cluster: &Cluster, group: &str) -> String {
     boot_config.rsplit_once("NodeupConfigHash: ").unwrap().1.trim().to_owned()
 }
 
-/// Runs `kops-agent fleet` with these arguments, as an operator.
 pub fn fleet(cluster: &Cluster, arguments: &[&str]) -> Ended {
     let command = [&[cluster.program, "fleet"], arguments, &["--kubeconfig", KUBECONFIG]].concat();
     cluster.control_plane().try_run(&command)
@@ -290,7 +289,6 @@ fn rollout(cluster: &Cluster, arguments: &[&str]) -> Ended {
     fleet(cluster, &[&["rollout"], arguments].concat())
 }
 
-/// Runs a command of `fleet rollout` that must succeed.
 #[track_caller]
 pub fn started(cluster: &Cluster, arguments: &[&str]) {
     let ended = rollout(cluster, arguments);
@@ -302,18 +300,18 @@ pub fn status(cluster: &Cluster) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// The status of the rollout. `None` if the API server does not answer, as while its machine changes.
+/// The status of the rollout. `None` if the API server does not answer, for example while the control plane changes.
 pub fn try_status(cluster: &Cluster) -> Option<Value> {
     serde_json::from_str(&rollout(cluster, &["status", "-o", "json"]).stdout).ok()
 }
 
-/// Waits until the rollout is in this phase. Fails if the rollout ends in another phase.
+/// Waits until the rollout is in this phase. Fails if the rollout ends in a different phase.
 #[track_caller]
 pub fn until_phase(cluster: &Cluster, phase: &str) {
     until_phase_after(cluster, phase, &[]);
 }
 
-/// Waits until the rollout is in this phase, while it may be in one of the phases `before`. Fails if it ends in another phase.
+/// Waits until the rollout is in `phase`. Until then it may be in one of the phases `before`. Fails if it ends in a different phase.
 #[track_caller]
 pub fn until_phase_after(cluster: &Cluster, phase: &str, before: &[&str]) {
     until_status(cluster, &format!("is {phase}"), |status| {
@@ -324,12 +322,11 @@ pub fn until_phase_after(cluster: &Cluster, phase: &str, before: &[&str]) {
     });
 }
 
-/// Waits until `is_so` is true for the status of the rollout.
 #[track_caller]
 pub fn until_status(cluster: &Cluster, what: &str, is_so: impl Fn(&Value) -> bool) {
     let mut seen = Vec::new();
     loop {
-        // A rollout of many nodes takes longer than one wait. Each node that begins or ends starts another wait.
+        // A rollout of many nodes takes longer than the limit of one wait. Each time a node begins or ends, a new wait starts.
         let (is_over, now) =
             cluster.control_plane().until(&format!("the rollout goes on, or {what}"), || {
                 let status = try_status(cluster)?;
@@ -345,7 +342,7 @@ pub fn until_status(cluster: &Cluster, what: &str, is_so: impl Fn(&Value) -> boo
     }
 }
 
-/// The nodes of each group that are done, at work and failed.
+/// The nodes of each group that are done, changing and failed.
 fn progress(status: &Value) -> Vec<Value> {
     groups(status)
         .flat_map(|group| ["done", "updating", "failed"].map(|field| group[field].clone()))

@@ -18,15 +18,15 @@ use crate::requests::Requests;
 use crate::world::MIRROR;
 use crate::{agent, ordered, workload};
 
-/// A control plane, with both packages, and a worker, with the package of the program only.
+/// A control plane with both packages, and a worker with the package of kops-agent only.
 pub const MACHINES: [Plan; 2] = [cluster::MACHINES[0], cluster::MACHINES[1]];
-/// The path of kops-agent in its package.
+/// The path of kops-agent after its package is installed.
 pub const PROGRAM: &str = "/usr/bin/kops-agent";
-/// How long no process may begin or end before the first rollout. Components of a new control plane may restart before that.
+/// How long no process may begin or end before the first rollout begins. Components of a new control plane may restart until then.
 const STEADY: Duration = Duration::from_secs(20);
-/// While this file exists, dpkg waits between unpacking and configuring kops-agent ([`hold_dpkg`]).
+/// While this file exists, dpkg pauses between unpacking and configuring kops-agent ([`hold_dpkg`]).
 const HOLD: &str = "/run/hold-dpkg";
-/// This file exists once dpkg waits.
+/// The hook creates this file when dpkg pauses.
 const IS_HELD: &str = "/run/dpkg-is-held";
 const HOOK: &str = "/usr/local/sbin/hold-dpkg";
 const HOOK_SETTING: &str = "/etc/dpkg/dpkg.cfg.d/hold";
@@ -42,7 +42,6 @@ pub struct Packages {
     programs: TempDir,
 }
 
-/// The programs of `tests/kube`, and packages of kops-agent.
 pub fn software() -> Software {
     Software {
         publish: |software, folder, _| software.packages.as_ref().unwrap().publish(folder),
@@ -54,7 +53,7 @@ pub fn software() -> Software {
 impl Packages {
     fn make() -> Packages {
         let programs = tempfile::tempdir().unwrap();
-        // Symbols of a debug build would make the packages larger, and slower to build.
+        // Debug symbols would make the packages larger and their build slower.
         let stripped = programs.path().join("stripped");
         let strip = Command::new("strip").arg("-o").arg(&stripped).arg(agent()).status().unwrap();
         assert!(strip.success(), "strip: {strip}");
@@ -72,7 +71,7 @@ impl Packages {
         Packages { repositories, old, new, programs }
     }
 
-    /// Publishes the programs and the repository of apt in this folder of the mirror.
+    /// Publishes the programs and the apt repository in this folder of the mirror.
     fn publish(&self, folder: &Path) {
         for version in [&self.old, &self.new] {
             let file = folder.join(&version.path()[1..]);
@@ -115,17 +114,16 @@ systemctl start --no-block kops-agent.service
     }
 }
 
-/// The names of a machine's packages.
 fn names(is_control_plane: bool) -> &'static [&'static str] {
     if is_control_plane { &["kops-agent", "kops-agent-controller"] } else { &["kops-agent"] }
 }
 
-/// The version of the packages with this version of kops-agent.
+/// The version of the package that contains this version of kops-agent.
 fn of_package(version: &Version) -> String {
     format!("{}-1", version.number())
 }
 
-/// The package managers of all machines install the next version, and then the present one again. Only services of kops-agent restart: no
+/// The package managers of all machines install the next version, and afterwards the old version. Only services of kops-agent restart: no
 /// kubelet, no containerd and no container ends, no request to the workload fails, and no Node is lost.
 pub fn packages_are_upgraded_and_downgraded(cluster: &Cluster, packages: &Packages) {
     for member in &cluster.members {
@@ -148,8 +146,8 @@ pub fn packages_are_upgraded_and_downgraded(cluster: &Cluster, packages: &Packag
     workload::logs_are_read(cluster);
 }
 
-/// The process that carries out the control plane's order is killed while dpkg has unpacked the packages and has not configured them. dpkg
-/// continues. The next process waits for it, and then completes the order.
+/// The process that carries out the control plane's order is killed while dpkg has unpacked the packages and has not configured them.
+/// dpkg continues. The next process waits until dpkg ends, and completes the order.
 pub fn an_installation_outlives_its_process(cluster: &Cluster, packages: &Packages) {
     let machine = cluster.control_plane();
     let before = agents::processes(cluster);
@@ -181,7 +179,7 @@ pub fn an_installation_outlives_its_process(cluster: &Cluster, packages: &Packag
     assert_eq!(agents::processes(cluster), before, "an interrupted installation has ended a process");
 }
 
-/// Checks that all machines have completely installed the packages of this version, and that all services run this version.
+/// Checks that each machine has installed the packages of this version completely, and that its services run this version.
 fn are_in_use(cluster: &Cluster, version: &Version) {
     have_packages(cluster, version);
     for member in &cluster.members {
@@ -202,7 +200,7 @@ fn have_packages(cluster: &Cluster, version: &Version) {
     }
 }
 
-/// Waits until no kubelet, containerd or container has begun or ended for [`STEADY`]. Returns these processes.
+/// Waits until no kubelet, containerd or container has begun or ended for [`STEADY`]. Returns the running processes.
 fn steady_processes(cluster: &Cluster) -> Vec<String> {
     cluster.control_plane().until("no process begins or ends", || {
         let before = agents::processes(cluster);
@@ -211,7 +209,7 @@ fn steady_processes(cluster: &Cluster) -> Vec<String> {
     })
 }
 
-/// Makes dpkg wait after it has unpacked kops-agent, until [`HOLD`] is removed. dpkg runs the hook before each of its actions.
+/// Installs a dpkg hook. After dpkg has unpacked kops-agent, the hook waits until [`HOLD`] is removed.
 fn hold_dpkg(machine: &Machine) {
     let hook = format!(
         "#!/bin/sh

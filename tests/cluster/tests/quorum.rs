@@ -13,7 +13,7 @@ use crate::fake_nodes::FakeNode;
 use crate::life::{self, AT_BOOT};
 use crate::{fake_nodes, ordered, workload};
 
-/// The machines. kOps has an instance group for each control plane.
+/// Each control plane has its own instance group, as with kOps.
 pub const MACHINES: [Plan; 4] = [
     cluster::MACHINES[0],
     Plan {
@@ -31,10 +31,11 @@ pub const MACHINES: [Plan; 4] = [
     cluster::MACHINES[1],
 ];
 const LEASE: &str = "kops-controller-leader";
-/// How long the etcd stays stopped once the rollout waits for it. The controller decides at least every 5 s.
+/// How long the etcd stays stopped after the rollout has begun to wait for it. The controller decides at least every 5 s.
 const STOPPED: Duration = Duration::from_secs(10);
 
-/// The control plane whose controller leads is lost without a shutdown. Another controller leads, and nodes work as before.
+/// The control plane with the leading controller is lost without a shutdown. A controller of the remaining control planes becomes the
+/// leader, and nodes work as before.
 pub fn one_is_lost(cluster: &Cluster) -> &Member {
     let worker = cluster.of_group(NODES);
     let pods = workload::pods_of(cluster, worker.id);
@@ -62,8 +63,8 @@ pub fn one_is_lost(cluster: &Cluster) -> &Member {
     lost
 }
 
-/// A second control plane is lost, and no API server works. kubelets and containers keep running, even while the agent verifies and
-/// repairs nodes.
+/// A second control plane is lost, so etcd has no quorum and no API server works. kubelets and containers keep running, even while
+/// the agent verifies and repairs nodes.
 pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
     let worker = cluster.of_group(NODES);
     let second = leader(cluster).unwrap();
@@ -87,7 +88,7 @@ pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
         let verified = member.machine.try_run(&[&run[..], &environment, &verify].concat());
         let explained = || member.machine.explain(&verified);
         assert!(verified.stdout.contains("this node is as it should be"), "{}", explained());
-        // A worker gets its configuration from a server that cannot read Nodes now. A control plane reads the state store.
+        // A worker gets its configuration from the controller, which cannot read Nodes now. A control plane reads the state store.
         let is_told = verified.stderr.contains("no kops-controller gives this machine its configuration");
         assert_eq!(is_told, !member.is_control_plane(), "{}", explained());
     }
@@ -97,7 +98,7 @@ pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
     second
 }
 
-/// Both control planes are back. The cluster has its old Nodes, and the controller restores labels again.
+/// Both lost control planes run again. The Nodes are the same objects as before, and the controller restores labels.
 pub fn all_are_back(cluster: &Cluster, lost: [&Member; 2], uids: &[String]) {
     let worker = cluster.of_group(NODES);
     let pods = containers(&worker.machine);
@@ -123,7 +124,7 @@ pub fn all_are_back(cluster: &Cluster, lost: [&Member; 2], uids: &[String]) {
 }
 
 /// While the etcd of a control plane is stopped, the other two members have a quorum, and the controller starts a rollout. No control
-/// plane gets an order before that etcd continues. Then the rollout reaches all machines.
+/// plane gets an order until the stopped etcd continues. Afterwards the rollout reaches all machines.
 pub fn no_control_plane_changes_while_an_etcd_is_away(cluster: &Cluster) {
     let leads = leader(cluster).unwrap();
     cluster.ask(leads);
@@ -151,13 +152,12 @@ pub fn no_control_plane_changes_while_an_etcd_is_away(cluster: &Cluster) {
     }
 }
 
-/// Sends a signal to the control plane's member of the etcd `main`.
+/// Sends a signal to the control plane's member of the etcd cluster `main`.
 fn signal_etcd(control_plane: &Member, signal: &str) {
     let kill = format!("kill -{signal} $(pgrep --full '[c]lient-urls=https://127.0.0.1:4001')");
     control_plane.machine.run(&["sh", "-c", &kill]);
 }
 
-/// The control plane whose controller leads.
 pub fn leader(cluster: &Cluster) -> Option<&Member> {
     let holder =
         ["--namespace=kube-system", "get", "lease", LEASE, "--output=jsonpath={.spec.holderIdentity}"];
@@ -172,8 +172,8 @@ fn complaints(member: &Member) -> usize {
     said.matches(&format!("the Lease kube-system/{LEASE} cannot be renewed")).count()
 }
 
-/// Takes a machine's link down, so that the other machines lose it without a shutdown, like after a power cut. Then powers the
-/// machine off.
+/// Takes a machine's network link down, so that the other machines see a power cut instead of a shutdown. Then powers off the
+/// machine.
 fn lose(cluster: &Cluster, member: &Member) {
     cluster.network.unplug(member.machine.name());
     member.machine.power_off();

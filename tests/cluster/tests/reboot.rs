@@ -12,8 +12,8 @@ const AT_WORK: &str = "var/lib/kops-agent/rollback";
 const SLOT: &str = "kops-agent-disruption.nodes.0";
 const SLOTS: &str = "kops-agent";
 
-/// A worker's power is cut when its run has written kubelet's new configuration, before the run has ended. At boot, the worker
-/// converges by itself. Nothing of the interrupted run is left: no cordon, no slot, no backups.
+/// A worker loses power after its run has written kubelet's new configuration and before the run has ended. At boot, the
+/// worker converges by itself. The interrupted run's cordon, slot and backups are gone.
 pub fn a_worker_is_cut_off_while_it_converges(cluster: &Cluster) {
     let worker = cluster.of_group(NODES);
     let machine = &worker.machine;
@@ -50,7 +50,7 @@ pub fn a_worker_is_cut_off_while_it_converges(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The name of the Node that has the group's slot. Empty if the slot is free. `None` if the Lease cannot be read.
+/// The name of the Node that holds the group's slot. Empty if the slot is free. `None` if the Lease cannot be read.
 fn slot_holder(cluster: &Cluster) -> Option<String> {
     let holder = "--output=jsonpath={.spec.holderIdentity}";
     cluster.kubectl(&["get", "lease", SLOT, "--namespace", SLOTS, holder])

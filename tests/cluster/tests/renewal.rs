@@ -13,17 +13,17 @@ use crate::cluster::{AGENT, Cluster, Member, has_condition};
 use crate::requests::Requests;
 use crate::workload;
 
-/// The unit that a timer of the packages starts every hour.
+/// The unit that a timer from the packages starts every hour.
 const VERIFY: &str = "kops-agent-verify.service";
 /// The approximate lifetime of a certificate from the bootstrap server.
 const LIFE: Duration = Duration::days(465);
-/// The time until the certificates expire. It is less than a third of `LIFE`, so the certificates are renewed. It is more than 7
-/// days, so the renewal waits for a slot (`docs/pacing.md`).
+/// The remaining lifetime of the certificates. It is less than a third of `LIFE`, so the agent renews the certificates. It is more
+/// than 7 days, so the renewal waits for a slot (`docs/pacing.md`).
 const LEFT: Duration = Duration::days(30);
 const SERVING: [&str; 2] = ["/srv/kubernetes/kubelet-server.crt", "/srv/kubernetes/kubelet-server.key"];
 const KUBECONFIGS: [&str; 2] = ["/var/lib/kubelet/kubeconfig", "/var/lib/kube-proxy/kubeconfig"];
 
-/// The certificates of each worker expire in a month. On one worker after another, the timer's unit renews all certificates at the
+/// The certificates of each worker expire in a month. On one worker after the other, [`VERIFY`] renews all certificates at the
 /// bootstrap server and restarts the programs that use them. No pod of the workload ends.
 pub fn certificates_near_their_end_are_renewed(cluster: &Cluster) {
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::OWN);
@@ -51,7 +51,7 @@ pub fn certificates_near_their_end_are_renewed(cluster: &Cluster) {
 }
 
 /// Replaces the worker's certificates by certificates that the cluster's CA issued long ago, and restarts kubelet with them. Installs
-/// the timer's unit like an operator (`docs/install/mirror.md`).
+/// [`VERIFY`] as `docs/install/mirror.md` tells operators.
 fn grow_old(cluster: &Cluster, worker: &Member) {
     let machine = &worker.machine;
     let serving = issued(cluster, worker.id, None, ExtendedKeyUsagePurpose::ServerAuth, Some(worker));
@@ -85,7 +85,7 @@ fn grow_old(cluster: &Cluster, worker: &Member) {
     machine.run(&["systemctl", "daemon-reload"]);
 }
 
-/// A certificate that the cluster's CA issued long ago, and its key.
+/// A certificate that the cluster's CA issued long ago, with its key.
 fn issued(
     cluster: &Cluster,
     name: &str,
@@ -118,7 +118,6 @@ fn days_left(status: &str) -> Vec<i64> {
     certificates.map(|certificate| certificate["daysLeft"].as_i64().unwrap()).collect()
 }
 
-/// kubelet serves with the certificate that is on its disk.
 fn serves_with_the_certificate_on_disk(cluster: &Cluster, worker: &Member) {
     const SHOWN: &str = "import ssl, sys; print(ssl.get_server_certificate((sys.argv[1], 10250)).strip())";
     let address = worker.address.to_string();

@@ -34,7 +34,7 @@ pub struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Starts to send requests from this machine to a service.
+    /// Sends requests from this machine to a service until [`Requests::were_all_answered`].
     pub fn begin<'a>(from: &'a Member, cluster: &Cluster, service: &str) -> Requests<'a> {
         let machine = &from.machine;
         let service = cluster.get("service", service).unwrap();
@@ -54,7 +54,6 @@ impl Requests<'_> {
         Requests { machine }
     }
 
-    /// Stops the requests. Checks that each request succeeded.
     #[track_caller]
     pub fn were_all_answered(self) {
         self.machine.write(STOP, "");

@@ -10,18 +10,16 @@ use crate::witness::Witness;
 use crate::workload;
 use kops_agent_tests::example_store::NODES;
 
-/// How many Nodes without machines each group has.
 const FAKES: u8 = 15;
-/// How many of the group `batch` may be disrupted at a time.
+/// The number of nodes in the group `batch` that may be disrupted at a time.
 const OF_BATCH: u32 = 3;
-/// How many pods the guarded workload has. A PodDisruptionBudget guards them.
+/// The number of pods of the guarded workload. A PodDisruptionBudget guards these pods.
 const GUARDED: usize = 4;
 pub const CORDONED_SINCE: &str = "kops-agent/cordoned-since";
-/// The unit of the run that the test starts on the worker of `batch`.
+/// The transient unit in which the test runs the agent on the worker of `batch`.
 const BY_HAND: &str = "rollout.service";
 
-/// The change reaches every node, and a group never has more taken slots than allowed. After killed runs, no cordon and no slot is
-/// left.
+/// The change reaches every node, and no group has more taken slots than allowed. Killed runs leave no cordon and no slot behind.
 pub fn paced(cluster: &Cluster) {
     let witness = Witness::begins(cluster);
     let fakes = join(cluster);
@@ -49,7 +47,7 @@ pub fn paced(cluster: &Cluster) {
             let max_unavailable = if fake.group == BATCH { OF_BATCH } else { 1 };
             scope.spawn(move || fake.takes_its_turn(cluster, max_unavailable));
         }
-        // A lease duration of one second makes the slot expire, as if its holder had been killed some minutes ago.
+        // A lease duration of one second makes the slot expire, as if its holder had been killed minutes ago.
         let lease = format!("kops-agent-disruption.{NODES}.0");
         let patch = r#"{"spec": {"leaseDurationSeconds": 1}}"#;
         cluster.run_kubectl(&[
@@ -81,7 +79,7 @@ pub fn paced(cluster: &Cluster) {
     leave(cluster, &fakes);
 }
 
-/// Lets the Nodes without machines join, half of them in each group. The Nodes of `nodes` come first.
+/// Lets the Nodes without machines join. The first half is in the group `nodes`, and the second half in `batch`.
 fn join(cluster: &Cluster) -> Vec<FakeNode> {
     let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
     let fakes: Vec<FakeNode> = (0..FAKES * 2)
@@ -94,8 +92,8 @@ fn join(cluster: &Cluster) -> Vec<FakeNode> {
     fakes
 }
 
-/// A run drains the worker until the budget blocks the drain. Then the test kills the run, which keeps its slot. The agent's
-/// uncordon unit, a separate systemd unit, uncordons the Node.
+/// A run drains the worker until the budget blocks the drain. The test then kills the run. The slot stays taken, and the agent's
+/// separate uncordon unit uncordons the Node.
 fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &Member) {
     let before = kubelet_runs_since(batch);
     batch.machine.run(&[&["systemd-run", "--quiet", "--unit", BY_HAND][..], &draining()].concat());
@@ -123,7 +121,8 @@ fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &M
     assert_eq!(kubelet_runs_since(batch), before);
 }
 
-/// When the budget allows single evictions, the next run takes over the slot of the killed run, drains the worker and uncordons it.
+/// When the budget allows one eviction at a time, the next run takes over the slot of the killed run, drains the worker and
+/// uncordons it.
 fn is_drained_within_its_budget(cluster: &Cluster, batch: &Member) {
     workload::keep_guarded(cluster, GUARDED - 1);
     let ended = batch.machine.try_run(&draining());
@@ -146,7 +145,6 @@ fn waits_for_a_slot(node: &Member) {
     });
 }
 
-/// Checks all states that the witness has seen.
 fn no_limit_was_exceeded(cluster: &Cluster, witness: &Witness<'_>, fakes: &[FakeNode]) {
     let workers = cluster.workers().iter().map(|worker| (worker.group, worker.id));
     let all: Vec<(&str, &str)> =
@@ -173,13 +171,13 @@ fn no_limit_was_exceeded(cluster: &Cluster, witness: &Witness<'_>, fakes: &[Fake
     }
 }
 
-/// Removes the Nodes without machines and the guarded workload. Checks that the cluster's own workload runs on both workers again.
+/// Removes the Nodes without machines and the guarded workload. Checks that the cluster's own workload runs on both workers.
 fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
     fake_nodes::leave(cluster, fakes);
     workload::unguard(cluster);
 }
 
-/// When kubelet was started, in UTC and to the second, like the times of a `Turn`.
+/// The start time of kubelet, in UTC and to the second, like the times of a `Turn`.
 pub fn kubelet_runs_since(member: &Member) -> String {
     let show = [
         "systemctl",

@@ -10,7 +10,7 @@ use crate::requests::Requests;
 use crate::workload;
 
 const KEYSETS: [&str; 2] = ["kubernetes-ca", "service-account"];
-/// The file of the trusted CAs on each machine, for clients and servers.
+/// The file of trusted CAs on each machine. Clients and servers use this file.
 const AUTHORITIES: &str = "/srv/kubernetes/ca.crt";
 
 /// Three rollouts replace the keys of kOps' `kubernetes-ca` and `service-account`. No Node is lost and no pod of a worker ends.
@@ -57,7 +57,7 @@ pub fn keys_are_rotated(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// Writes the configurations of all groups as `kops update cluster --yes` does, and rolls them out. Then a newcomer without a
+/// Writes the configurations of all groups as `kops update cluster --yes` does, and rolls them out. Checks that a newcomer without a
 /// certificate can join.
 fn roll_out(cluster: &Cluster, what: &str) {
     ordered::update(cluster);
@@ -75,7 +75,8 @@ fn roll_out(cluster: &Cluster, what: &str) {
     }
 }
 
-/// Each kubelet still renews its Lease. The condition Ready is not enough, because it stays True for a while after kubelet is cut off.
+/// Each kubelet still renews its Lease. The condition Ready is not enough, because it stays True for a while after kubelet loses its
+/// access.
 fn kubelets_are_at_work(cluster: &Cluster) {
     let renewed = |member: &Member| ordered::lease_renewed(cluster, member);
     let before: Vec<String> = cluster.members.iter().map(|member| renewed(member).unwrap()).collect();
@@ -86,7 +87,7 @@ fn kubelets_are_at_work(cluster: &Cluster) {
     }
 }
 
-/// Two hexadecimal digits for the instance id of a newcomer. They differ for each word that this test uses.
+/// Two hexadecimal digits for the instance id of a newcomer. Each word in this test gives different digits.
 fn hex(word: &str) -> String {
     format!("{:02x}", word.bytes().fold(0_u8, u8::wrapping_add))
 }
@@ -97,7 +98,7 @@ fn kubelets_certificates(cluster: &Cluster) -> Vec<String> {
     cluster.workers().iter().map(|worker| worker.machine.run(&["sh", "-c", of])).collect()
 }
 
-/// Machines trust only one CA, and all servers of the cluster have certificates of this CA.
+/// Each machine trusts one CA only, and this CA has signed the certificates of all servers of the cluster.
 fn servers_are_of_the_one_authority(cluster: &Cluster) {
     const VERIFY: &str = r#"
 import socket, ssl, sys
@@ -128,7 +129,7 @@ struct Credentials {
 }
 
 impl Credentials {
-    /// A new token, and the present certificate and key of the administrator.
+    /// A new token, and the administrator's current certificate and key.
     fn of_now(cluster: &Cluster, name: &str) -> Credentials {
         let token = cluster.run_kubectl(&["create", "token", "default"]).trim().to_owned();
         let (certificate, key) = (format!("/root/{name}.crt"), format!("/root/{name}.key"));
@@ -157,7 +158,7 @@ impl Credentials {
         }
     }
 
-    /// The API server's responses to requests with the token and with the certificate.
+    /// The API server's responses to two requests: one with the token, one with the certificate.
     fn ask(&self, cluster: &Cluster) -> [Ended; 2] {
         let server = [
             "kubectl",

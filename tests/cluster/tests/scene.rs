@@ -10,15 +10,15 @@ use serde_json::Value;
 use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member};
 use crate::{liars, store};
 
-/// Waits until the Nodes of all machines are Ready. Returns the time from `since` until each was first seen Ready, in the order of
-/// the machines.
+/// Waits until the Nodes of all machines are Ready. Returns the time from `since` until each Node was first seen Ready, in the
+/// order of the machines.
 pub fn nodes_become_ready(cluster: &Cluster, since: Instant) -> Vec<(&'static str, Duration)> {
     let mut ready: Vec<(&str, Duration)> = Vec::new();
     cluster.control_plane().until("kubectl is there", || {
         (cluster.control_plane().try_run(&["test", "-e", "/root/.kube/config"]).code == Some(0)).then_some(())
     });
     for member in &cluster.members {
-        // If the Node does not become Ready, the failure shows the journal of this machine.
+        // If the Node does not become Ready in time, the error contains this machine's journal.
         let seen = member
             .machine
             .until(&format!("{} is Ready", member.id), || cluster.ready_since(member.id, since));
@@ -44,7 +44,8 @@ pub fn the_control_plane_is_up(cluster: &Cluster) {
     }
 }
 
-/// Our service applies the add-ons of the channel. One manifest has a new kind and an object of this kind.
+/// kops-agent's controller applies the add-ons of the channel. One manifest defines a new kind and contains an object of this
+/// kind.
 pub fn add_ons_are_applied(cluster: &Cluster) {
     cluster.until("the widget is there", "widget", "first", |widget| widget["spec"]["size"] == 1);
     for (addon, ..) in store::ADDONS {
@@ -57,7 +58,6 @@ pub fn add_ons_are_applied(cluster: &Cluster) {
     }
 }
 
-/// Nodes have the labels and taints of their groups.
 pub fn nodes_are_labelled(cluster: &Cluster) {
     for (group, pool) in [(CONTROL_PLANE, None), (NODES, Some("general")), (BATCH, Some("batch"))] {
         let member = cluster.of_group(group);
@@ -70,7 +70,7 @@ pub fn nodes_are_labelled(cluster: &Cluster) {
     assert!(taints_of(&node).contains(&"dedicated=batch:NoSchedule".to_owned()), "{:#}", node["spec"]);
 }
 
-/// Each Node has its machine's own reports: whether this boot requires a reboot, and the type of the machine.
+/// Each Node has two reports from its machine: whether the machine must reboot, and the machine's type.
 pub fn machines_are_reported(cluster: &Cluster) {
     let report = |node: &Value, annotation: &str| -> Value {
         let text = node["metadata"]["annotations"][annotation].as_str();
@@ -86,7 +86,8 @@ pub fn machines_are_reported(cluster: &Cluster) {
             let node = cluster.get("node", member.id)?;
             let reported = report(&node, "kops-agent/machine");
             if reported.is_null() {
-                // A report has no machine if the metadata service does not answer within a second. The next report has it.
+                // If the metadata service does not answer within a second, a report has no machine type. So the test sends a
+                // second report.
                 member.machine.try_run(&[AGENT, "fleet", "tell"]);
             }
             (reported["machineType"] == machine_type.as_str()).then_some(())
@@ -94,7 +95,7 @@ pub fn machines_are_reported(cluster: &Cluster) {
     }
 }
 
-/// Each Node has the labels that every instance group gives.
+/// Each Node has the labels that kOps gives to all instance groups.
 pub fn nodes_have_the_labels_of_all_groups(cluster: &Cluster) {
     for member in &cluster.members {
         cluster.until(&format!("{} is labelled", member.id), "node", member.id, |node| {
@@ -103,7 +104,7 @@ pub fn nodes_have_the_labels_of_all_groups(cluster: &Cluster) {
     }
 }
 
-/// Whether a Node has the labels that every instance group gives: the group's name and role.
+/// Whether a Node has the labels that kOps gives to all instance groups: the group's name and role.
 pub fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
     let labels = &node["metadata"]["labels"];
     let role = if member.is_control_plane() { "control-plane" } else { "node" };
@@ -121,7 +122,8 @@ pub fn taints_of(node: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Workers have no access to the state store. They got their configuration and certificates by their identity alone.
+/// Workers have no access to the state store. They received their configuration and certificates only because they proved their
+/// identity.
 pub fn workers_joined_by_their_identity(cluster: &Cluster) {
     for worker in cluster.workers() {
         for path in ["/etc/sysconfig/kops-configuration", BOOT_CONFIG] {

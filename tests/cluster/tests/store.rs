@@ -23,7 +23,7 @@ use crate::agent;
 use crate::cluster::Software;
 use crate::world::{MIRROR, REGISTRY};
 
-/// The add-ons of the channel: a name, an id and a manifest of each.
+/// The name, the id and the manifest of each add-on in the channel.
 pub const ADDONS: [(&str, &str, &str); 4] = [
     ("kubelet-api.rbac.addons.k8s.io", "k8s-1.9", "kubelet-api.rbac.addons.k8s.io/k8s-1.9.yaml"),
     ("kops-agent.rbac.addons.k8s.io", "v1", "kops-agent.rbac.addons.k8s.io/v1.yaml"),
@@ -32,19 +32,18 @@ pub const ADDONS: [(&str, &str, &str); 4] = [
 ];
 
 const CHANNELS_POD: &str = "manifests/channels/kops-channels.yaml";
-/// The plugin of containerd that runs pods, as configurations of containerd 1 and of containerd 2 name it.
+/// The name of containerd's plugin for pods, in configurations of containerd 1 and of containerd 2.
 const CRI_OF_1: &str = r#"plugins."io.containerd.grpc.v1.cri""#;
 const CRI_OF_2: &str = r#"plugins."io.containerd.cri.v1.runtime""#;
-/// The setting without which containerd lowers the OOM score of pods, which the test host may not permit.
+/// This setting keeps containerd from lowering the OOM score of pods, which the test host may forbid.
 const OOM_SCORE: &str = "restrict_oom_score_adj";
-/// The setting without which Debian's containerd 1.7 looks for CNI plugins in another folder than kOps.
+/// The folder of the CNI plugins. The default of Debian's containerd 1.7 differs from kOps' folder.
 const PLUGIN_FOLDER: &str = "cni.bin_dir";
 
 pub struct Store {
     example: ExampleStore,
-    /// The mirror's folders of downloads: for the first release, and for later releases.
+    /// The mirror's download folders. The first has the old release, the second has later releases.
     downloads: [PathBuf; 2],
-    /// The addresses of the control planes.
     control_planes: Vec<IpAddr>,
     /// The manifest of the channels pod, which the store of kOps up to 1.35 does not have.
     channels_pod: String,
@@ -52,7 +51,7 @@ pub struct Store {
 
 impl Store {
     /// Writes the store to `folder`. `downloads` are the mirror's folders. `control_planes` has the instance group and the address of
-    /// each control plane. If all these addresses are IPv6 addresses, the store is of an IPv6-only cluster.
+    /// each control plane. If all these addresses are IPv6 addresses, the store describes an IPv6-only cluster.
     pub fn write(
         folder: &Path,
         software: &Software,
@@ -67,7 +66,7 @@ impl Store {
         let example =
             machine_store::write(folder, Cloud::Aws, &software.releases, &mirror, &overlays).unwrap();
         let addresses: Vec<IpAddr> = control_planes.iter().map(|(_, address)| *address).collect();
-        // kOps writes the names of images with the registry from `assets.containerRegistry`.
+        // kOps writes the names of images with the registry that `assets.containerRegistry` sets.
         let named = |text: &str| text.replace("registry.k8s.io/", &format!("{REGISTRY}/"));
         machine_store::replace_below(&example.cluster_folder(), &named).unwrap();
         let channels_pod = fs::read_to_string(example.cluster_folder().join(CHANNELS_POD)).unwrap();
@@ -87,14 +86,15 @@ impl Store {
         store
     }
 
-    /// Changes the store to the form of this version of kOps. [`Store::update`] then derives the configurations of the groups.
+    /// Changes the store to the format of this version of kOps. Call [`Store::update`] afterwards, which derives the configurations of
+    /// the groups.
     pub fn write_as(&self, kops: &str) {
         let pod = self.path(CHANNELS_POD);
         fs::create_dir_all(pod.parent().unwrap()).unwrap();
         fs::write(pod, &self.channels_pod).unwrap();
         released_store::write_as(&self.example, kops).unwrap();
-        // kOps up to 1.35 writes the configuration of containerd 1, in which the plugin has another name. With the next kOps, an operator
-        // changes this setting.
+        // kOps up to 1.35 writes the configuration of containerd 1, which has another name for the plugin. At an upgrade of kOps, the
+        // operator changes this setting.
         let [of_1, of_2] = [CRI_OF_1, CRI_OF_2].map(|plugin| format!("{plugin}.{OOM_SCORE}"));
         let (plugin, other) = if kops < "1.36" { (of_1, of_2) } else { (of_2, of_1) };
         self.configure_containerd(&format!("{{'{plugin}': 'true', '{other}': null}}"));
@@ -106,7 +106,8 @@ impl Store {
         self.merge("cluster-completed.spec", &patch);
     }
 
-    /// Copies the example's group of control planes for each control plane. The control planes' etcds are members of one cluster.
+    /// Adds a copy of the example's control-plane group for each control plane. The etcds of all control planes are members of one etcd
+    /// cluster.
     fn put_control_planes(&self, groups: &[(&str, IpAddr)]) {
         let example = fs::read_to_string(self.path(&format!("instancegroup/{CONTROL_PLANE}"))).unwrap();
         for (number, (group, _)) in groups.iter().enumerate() {
@@ -140,17 +141,15 @@ impl Store {
         fs::write(file, serde_yaml::to_string(&cluster).unwrap()).unwrap();
     }
 
-    /// The folder in which each folder is a bucket.
+    /// The folder of the buckets: each subfolder is a bucket.
     pub fn buckets(&self) -> PathBuf {
         self.example.buckets()
     }
 
-    /// A file of the cluster's folder.
     pub fn path(&self, path: &str) -> PathBuf {
         self.example.cluster_folder().join(path)
     }
 
-    /// Adds these add-ons to the bootstrap channel, or updates their entries.
     pub fn put_addons(&self, addons: &[(&str, &str, &str)]) {
         self.edit_channel(|entries| {
             for (name, id, manifest) in addons {
@@ -166,7 +165,6 @@ impl Store {
         });
     }
 
-    /// Takes an add-on out of the bootstrap channel.
     pub fn remove_addon(&self, name: &str) {
         self.edit_channel(|entries| entries.retain(|entry| entry["name"].as_str() != Some(name)));
     }
@@ -178,7 +176,7 @@ impl Store {
         fs::write(file, serde_yaml::to_string(&channel).unwrap()).unwrap();
     }
 
-    /// Takes a group out of the store; returns its files with their contents.
+    /// Removes a group from the store. Returns the paths and contents of the group's files.
     pub fn take_group(&self, group: &str) -> Vec<(PathBuf, Vec<u8>)> {
         let files = [format!("instancegroup/{group}"), format!("igconfig/node/{group}/nodeupconfig.yaml")];
         let take = |file: String| {
@@ -198,7 +196,7 @@ impl Store {
         fs::write(file, serde_yaml::to_string(&document).unwrap()).unwrap();
     }
 
-    /// Writes the group's configuration where kOps keeps it, and returns the boot config of its machines.
+    /// Writes the group's configuration to its path in kOps' store. Returns the boot config of the group's machines.
     pub fn update(&self, group: &str) -> String {
         let hashes = self.buckets().join("hashes");
         fs::write(&hashes, self.hashes()).unwrap();
@@ -220,7 +218,7 @@ impl Store {
     }
 
     fn boot_config(&self, group: &str) -> String {
-        // The boot config of the example's group with this role. Its fields are correct for each group of the role.
+        // The boot config of the example's group with the same role. Its fields suit every group with that role.
         let of = if is_control_plane(group) { CONTROL_PLANE } else { NODES };
         let example = fs::read_to_string(self.example.kube_env(of)).unwrap();
         let mut config: Value = serde_yaml::from_str(&example).unwrap();
@@ -261,7 +259,7 @@ impl Store {
     }
 }
 
-/// Whether the machines of an instance group are control planes, from the group's name.
+/// Whether the machines of the instance group with this name are control planes.
 pub fn is_control_plane(group: &str) -> bool {
     group.starts_with("control-plane")
 }

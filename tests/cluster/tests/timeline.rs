@@ -13,9 +13,10 @@ use serde_json::Value;
 use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
-/// The limit for the time until the last Node is Ready, divided by the time of machines that already have everything on their disks.
+/// The limit for the ratio of two times until the last Node is Ready: of a new cluster, and of machines that already have all files
+/// and images.
 pub const RATIO: f64 = 1.5;
-/// The units of the agent and of the boot script. The machines boot without these units in [`floor`].
+/// The units of the agent and of the boot script. [`floor`] boots the machines without these units.
 const OURS: [&str; 4] = [
     "kops-configuration.service",
     "kops-agent-controller.service",
@@ -23,12 +24,11 @@ const OURS: [&str; 4] = [
     "user-data.service",
 ];
 
-/// When a machine reached each stage, in seconds since power-on.
+/// The times at which a machine reached each stage, in seconds since power-on.
 pub struct Row {
     machine: String,
-    /// The boot script has installed the agent, and the agent's run begins.
+    /// The agent's run begins, because the boot script has installed the agent.
     runs: f64,
-    /// The agent's run has converged.
     converged: f64,
     ready: f64,
 }
@@ -40,7 +40,6 @@ impl Row {
     }
 }
 
-/// The rows for a new cluster, from the journals of its machines.
 pub fn of(cluster: &Cluster, ready: &[(&'static str, Duration)]) -> Vec<Row> {
     let row = |(member, (_, ready)): (&Member, &(&str, Duration))| {
         let entries = journal(member, "kops-configuration.service");
@@ -67,7 +66,8 @@ fn journal(member: &Member, unit: &str) -> Vec<Value> {
 }
 
 /// Powers the machines off and on again, without the agent's units and with empty etcds. Every file, package and image is on the
-/// disk, so only kernel, systemd, containerd, kubelet and the control plane take time. Returns the time until each Node is Ready.
+/// disk, so the kernel, systemd, containerd, kubelet and the control plane alone take time. Returns the time until each Node is
+/// Ready.
 pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
     let before = cluster.uids();
     for member in &cluster.members {
@@ -98,7 +98,6 @@ pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
 const HEADS: &str = "| machine | the agent runs, s | converged, s | Ready, s |";
 const RULES: &str = "| --- | ---: | ---: | ---: |";
 
-/// The table of the times at which each machine reached its stages.
 pub fn table(rows: &[Row]) -> String {
     let mut table = format!("{HEADS}\n{RULES}\n");
     rows.iter().for_each(|row| table.push_str(&format!("{}\n", row.cells())));
@@ -123,8 +122,8 @@ pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String
 /// The number of measured clusters. `KOPS_AGENT_CLUSTER_ROUNDS` overrides it.
 const ROUNDS: usize = 5;
 
-/// Measures several new clusters, each compared with its own floor. The test checks the median of the ratios, because kubelet's
-/// back-off alone can be a third of one cluster's time.
+/// Measures several new clusters, and compares each cluster with its own [`floor`]. The test checks the median of the ratios,
+/// because kubelet's back-off alone can be a third of one cluster's time.
 #[test]
 #[ignore = "measures: tests/bench/run cluster"]
 #[allow(clippy::print_stdout)]

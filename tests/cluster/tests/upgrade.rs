@@ -18,12 +18,12 @@ use crate::requests::Requests;
 use crate::workload;
 use crate::world::World;
 
-/// The programs that contain the name of their release.
+/// The programs whose files contain their release number.
 const PROGRAMS: [&str; 6] =
     ["kubelet", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"];
 
-/// One rollout takes the release to the control plane first, and then to the workers. Each machine changes in a disruption slot. Pods of
-/// workers keep running, because a patch release drains no node. The user-data stays.
+/// One rollout installs the new release first on the control plane, then on the workers. Each machine changes in a disruption slot. Pods
+/// of workers keep running, because a patch release drains no node. The user-data stays.
 pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     let old = assets().releases.kubernetes.clone();
     let new = next_patch(&old);
@@ -54,7 +54,7 @@ pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// Waits until each machine runs this release: its kubelet and its kube-proxy, and the API server of a control plane.
+/// Waits until each machine runs this release. The test looks at kubelet, kube-proxy and, on a control plane, the API server.
 pub fn all_run(cluster: &Cluster, release: &str) {
     cluster.control_plane().until(&format!("all kubelets are of {release}"), || {
         kubelets(cluster)?.iter().all(|kubelet| kubelet == release).then_some(())
@@ -65,7 +65,7 @@ pub fn all_run(cluster: &Cluster, release: &str) {
     api_servers_run(cluster, release);
 }
 
-/// Checks the release of each API server. Then the test uses the last of them.
+/// Checks the release of each API server. The test then continues with the last API server.
 pub fn api_servers_run(cluster: &Cluster, release: &str) {
     for control_plane in cluster.control_planes() {
         cluster.ask(control_plane);
@@ -85,7 +85,8 @@ pub fn name_release(cluster: &Cluster, old: &str, new: &str) {
     fs::write(file, changed).unwrap();
 }
 
-/// Another patch release, usually the next one. Its name is as long as the name of `release`, so that it fits into programs.
+/// Another patch release, usually the next. Its number has as many characters as `release`, so that it can replace `release` in
+/// programs.
 pub fn next_patch(release: &str) -> String {
     let (minor, patch) = release.rsplit_once('.').unwrap();
     let next = if patch.ends_with('9') {
@@ -97,14 +98,15 @@ pub fn next_patch(release: &str) -> String {
     format!("{minor}.{next}")
 }
 
-/// The built releases, with another release of Kubernetes and with the CNI plugins that kOps installs with it.
+/// The built releases, but with this release of Kubernetes, and with the CNI plugins that kOps installs for this release.
 pub fn releases_with(kubernetes: &str) -> Releases {
     let minor = kubernetes.split('.').nth(1).unwrap().parse().unwrap();
     let cni_plugins = KopsRelease::NEWEST.cni_plugins(minor).unwrap().to_owned();
     Releases { kubernetes: kubernetes.to_owned(), cni_plugins, ..assets().releases.clone() }
 }
 
-/// Publishes a release of Kubernetes in a folder of the mirror and in the registry. Its programs are the built programs with its name.
+/// Publishes a release of Kubernetes in a folder of the mirror and in the registry. Its programs are the built programs with a changed
+/// release number.
 pub fn publish(releases: &Releases, downloads_folder: &Path, world: &World) {
     let (built_releases, new) = (&assets().releases, &releases.kubernetes);
     let old = &built_releases.kubernetes;
@@ -122,7 +124,7 @@ pub fn publish(releases: &Releases, downloads_folder: &Path, world: &World) {
     }
     let folders = [folder.path()];
     let program = |name: &str, version: &str| machine_store::program_in(&folders, name, version);
-    // kOps asks for the hashes of all architectures.
+    // kOps requests the hashes of all architectures.
     let mut downloads = releases.stand_ins().unwrap();
     downloads.extend(releases.downloads(OWN_ARCHITECTURE, Compression::none(), program).unwrap());
     let known = built_releases.stand_ins().unwrap();
@@ -134,7 +136,6 @@ pub fn publish(releases: &Releases, downloads_folder: &Path, world: &World) {
     world.serve_images(images);
 }
 
-/// The bytes of a program in which `new` replaces `old`. Both names must have the same length.
 pub fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
     let replace = format!("s/{}/{new}/g", old.replace('.', "\\."));
     let sed = Command::new("sed").env("LC_ALL", "C").arg(replace).arg(program).output().unwrap();
@@ -148,14 +149,14 @@ pub fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
     sed.stdout
 }
 
-/// Writes a download, and its hash beside it.
+/// Writes a download, and a file with its hash next to it.
 pub fn write(file: &Path, content: &[u8]) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, content).unwrap();
     fs::write(format!("{}.sha256", file.display()), sha256_hex(content)).unwrap();
 }
 
-/// The releases of the machines' kubelets, from their Nodes. `None` if a Node is not Ready or cannot be read.
+/// The release of each machine's kubelet, as its Node reports. `None` if a Node is not Ready or cannot be read.
 pub fn kubelets(cluster: &Cluster) -> Option<Vec<String>> {
     let version = |member: &Member| {
         let node = cluster.get("node", member.id)?;

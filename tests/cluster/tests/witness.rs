@@ -9,14 +9,14 @@ use serde_json::{Deserializer, Value};
 use crate::cluster::{Cluster, Member, has_condition};
 use crate::workload::DRAINED_PODS;
 
-/// The watches: a name, and the arguments of `kubectl get`.
+/// The name of each watch, and its arguments for `kubectl get`.
 const WATCHED: [(&str, &[&str]); 3] = [
     ("leases", &["leases", "--namespace=kops-agent"]),
     ("nodes", &["nodes"]),
     ("pods", &["pods", "--selector=app=guarded"]),
 ];
 
-/// Watches of every API server that run from `begins` to `ends`.
+/// Watches on every API server. They run from [`Witness::begins`] until [`Witness::ends`].
 pub struct Witness<'a>(&'a Cluster);
 
 /// The time during which a Node had a slot.
@@ -24,22 +24,23 @@ pub struct Witness<'a>(&'a Cluster);
 pub struct Turn {
     pub group: String,
     pub node: String,
-    /// When the Node got the slot. `until` is when the Node lost it. Both are RFC 3339 to the second, without the time zone.
+    /// The time at which the Node took the slot. `until` is the time at which the Node released it. Both are RFC 3339 to the second,
+    /// without the time zone.
     pub since: String,
     pub until: String,
 }
 
-/// The states of a cluster, gathered from its events.
+/// The states of a cluster, computed from the events of the watches.
 #[derive(Default)]
 pub struct States {
-    /// By the name of a Lease: its group, its holder, and when the holder acquired it.
+    /// The key is the name of a Lease. The value is the Lease's group, its holder, and the time at which the holder acquired it.
     leases: BTreeMap<String, (String, String, String)>,
     pub turns: Vec<Turn>,
     cordoned: BTreeSet<String>,
-    /// Guarded pods that have been ready, and are neither deleted nor ending.
+    /// Guarded pods that have been ready once, and are neither deleted nor ending.
     pods: BTreeSet<String>,
     most_holders: BTreeMap<String, usize>,
-    /// The smallest number of `pods` since all guarded pods were in it.
+    /// The smallest size of `pods` since it contained all guarded pods.
     fewest_pods: Option<usize>,
 }
 
@@ -51,7 +52,7 @@ impl Witness<'_> {
         for Member { machine, .. } in control_planes {
             for (name, asked) in WATCHED {
                 let (unit, file) = (unit(name), file(name));
-                // With one API server, no other watch fills the gap of a restart. So the watch ends, and `states` fails.
+                // If only one API server exists, no other watch can fill the gap of its restart. So the watch ends, and `states` fails.
                 let shell = match control_planes.len() {
                     1 => format!("exec {kubectl} >{file}"),
                     _ => format!("while true; do {kubectl}; sleep 1; done >{file}"),
@@ -68,7 +69,6 @@ impl Witness<'_> {
         Witness(cluster)
     }
 
-    /// Waits until the watches have seen all `pods` of the guarded workload ready.
     pub fn sees_guarded(&self, pods: usize) {
         self.0.control_plane().until("all guarded pods were seen ready", || self.states(pods).fewest_pods());
     }
@@ -99,8 +99,8 @@ impl Witness<'_> {
 }
 
 impl States {
-    /// The states from these events. Each event has its resource version and the name of its watch. The same event may come from
-    /// several API servers.
+    /// Computes the states from these events. Each event has its resource version and the name of its watch. Several API servers may send
+    /// the same event.
     fn new(mut events: Vec<(u64, &str, Value)>, pods: usize) -> States {
         events.sort_by_key(|(version, ..)| *version);
         let mut states = States::default();
@@ -153,7 +153,7 @@ impl States {
     fn pod(&mut self, pod: &Value, is_there: bool, all: usize) {
         let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
         let is_ending = !pod["metadata"]["deletionTimestamp"].is_null();
-        // After its start, kubelet reports pods as not ready until it has probed them. `pods` keeps these pods.
+        // After a restart, kubelet reports pods as not ready until it has probed them. So a pod that is not ready stays in `pods`.
         if !is_there || is_ending {
             self.pods.remove(&name);
         } else if has_condition(pod, "Ready") {
@@ -165,18 +165,18 @@ impl States {
         }
     }
 
-    /// The Nodes that have a slot of a group.
+    /// The Nodes that hold a slot of a group.
     pub fn holders(&self, group: &str) -> Vec<&str> {
         let of_group = self.leases.values().filter(|(of, holder, _)| of == group && !holder.is_empty());
         of_group.map(|(_, holder, _)| holder.as_str()).collect()
     }
 
-    /// The largest number of slots of a group that were taken at the same time.
+    /// The largest number of slots of a group that were taken at any one time.
     pub fn most_holders(&self, group: &str) -> usize {
         self.most_holders.get(group).copied().unwrap_or_default()
     }
 
-    /// Checks that each of these groups had at least one slot taken, and never two at the same time.
+    /// Checks for each of these groups that a slot was taken, and that two slots were never taken at the same time.
     pub fn had_one_holder(&self, groups: &[&str]) {
         for group in groups {
             assert_eq!(self.most_holders(group), 1, "{group}: {:#?}", self.turns);
@@ -197,7 +197,7 @@ impl States {
         &self.cordoned
     }
 
-    /// The smallest number of guarded pods since all of them were ready. `None` if they were never all ready.
+    /// The smallest number of available guarded pods since all were ready. `None` if they were never all ready.
     pub fn fewest_pods(&self) -> Option<usize> {
         self.fewest_pods
     }
@@ -211,7 +211,7 @@ fn file(name: &str) -> String {
     format!("/root/witness-{name}.json")
 }
 
-/// The resource version of an object. All kinds of objects in an etcd share one counter, so versions order all events.
+/// The resource version of an object. All kinds of objects in an etcd share one counter, so the versions give the order of all events.
 fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"]
         .as_str()

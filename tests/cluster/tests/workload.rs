@@ -9,12 +9,10 @@ use crate::cluster::{Cluster, Member, has_condition};
 use crate::world::REGISTRY;
 
 const PORT: u16 = 8080;
-/// The name of the cluster's own workload and of its service.
+/// The name of the Deployment that every test cluster runs, and of its service.
 pub const OWN: &str = "hello";
-/// The port of the workload's service.
 pub const SERVICE_PORT: u16 = 80;
-/// The number of requests to the service. The probability that the service never chooses a given one of two machines is less than
-/// one in a million.
+/// The number of requests to the service. The probability that one of two machines gets no request is less than one in a million.
 const ASKED: usize = 20;
 
 struct Pod {
@@ -27,17 +25,17 @@ struct Pod {
 /// The name of the guarded workload, of its service and of its PodDisruptionBudget.
 pub const GUARDED: &str = "guarded";
 
-/// How many pods the guarded workload of [`guard_for_drains`] has.
+/// The number of pods of the guarded workload that [`guard_for_drains`] applies.
 pub const DRAINED_PODS: usize = 2;
 
-/// Applies the guarded workload. Its budget lets one pod end at a time, so no two workers are drained at the same time. A pod serves for
-/// another 5 seconds after its eviction.
+/// Applies the guarded workload. Its budget lets one pod end at a time, so no two workers are drained at the same time. An evicted pod
+/// continues to serve for 5 seconds.
 pub fn guard_for_drains(cluster: &Cluster) {
     guard(cluster, DRAINED_PODS, DRAINED_PODS - 1, 5);
 }
 
-/// Applies the guarded workload on all workers, and waits until its PodDisruptionBudget counts all `pods`. The budget keeps
-/// `min_available` of them. After its eviction, a pod serves for another `seconds_to_end` seconds.
+/// Applies the guarded workload on all workers, and waits until its PodDisruptionBudget counts all `pods`. The budget protects
+/// `min_available` pods. An evicted pod continues to serve for `seconds_to_end` seconds.
 pub fn guard(cluster: &Cluster, pods: usize, min_available: usize, seconds_to_end: u64) {
     let mut deployment = deployment(GUARDED, pods, "Honor");
     if seconds_to_end > 0 {
@@ -56,20 +54,19 @@ pub fn guard(cluster: &Cluster, pods: usize, min_available: usize, seconds_to_en
     });
 }
 
-/// Changes how many guarded pods the budget keeps.
 pub fn keep_guarded(cluster: &Cluster, min_available: usize) {
     let patch = json!({"spec": {"minAvailable": min_available}}).to_string();
     cluster.run_kubectl(&["patch", "poddisruptionbudget", GUARDED, "--type=merge", "--patch", &patch]);
 }
 
-/// Removes the guarded workload. Checks that the cluster's own workload runs on all workers again.
+/// Removes the guarded workload. Checks that the cluster's own workload runs on all workers.
 pub fn unguard(cluster: &Cluster) {
     cluster.run_kubectl(&["delete", "deployment,service,poddisruptionbudget", GUARDED]);
     runs_on_all_workers(cluster);
     pods_reach_each_other(cluster);
 }
 
-/// Applies the workload, and waits until it is Available. Each worker has pods of it.
+/// Applies the workload, and waits until it is Available. Checks that each worker has pods of the workload.
 pub fn runs_on_all_workers(cluster: &Cluster) {
     cluster.apply(&manifest(cluster.workers().len() * 2).to_string());
     cluster.until("the Deployment is Available", "deployment", OWN, |deployment| {
@@ -81,13 +78,13 @@ pub fn runs_on_all_workers(cluster: &Cluster) {
     assert_eq!(nodes, workers);
 }
 
-/// A pod of each node reaches every pod by its address, across machines too. By the service's address, it reaches pods of all
+/// On each node, one pod sends requests. The pod addresses reach every pod, on all machines. The service address reaches pods of all
 /// workers.
 pub fn pods_reach_each_other(cluster: &Cluster) {
     let pods = pods_there_are(cluster);
     let service = cluster.control_plane().until("the service is there", || cluster.get("service", OWN));
     let of_service = url_of(service["spec"]["clusterIP"].as_str().unwrap(), SERVICE_PORT);
-    // After a restart of kubelet, kube-proxy or the API server, requests may fail for some time.
+    // Until a restarted kubelet, kube-proxy or API server is healthy, requests may fail, so the test retries.
     for from in first_on_each_node(&pods) {
         for to in &pods {
             let url = url_of(&to.address, PORT);
@@ -109,7 +106,7 @@ pub fn pods_reach_each_other(cluster: &Cluster) {
     }
 }
 
-/// The logs of a pod of each worker can be read. For this, the API server connects to the kubelet.
+/// On each worker, the logs of a pod can be read. The API server reads them from kubelet.
 pub fn logs_are_read(cluster: &Cluster) {
     for pod in first_on_each_node(&pods_there_are(cluster)) {
         let worker = cluster.workers().iter().find(|worker| worker.id == pod.node).unwrap();
@@ -141,7 +138,7 @@ pub fn pods_of_workers(cluster: &Cluster) -> Vec<Vec<String>> {
     cluster.workers().iter().map(|worker| pods_of(cluster, worker.id)).collect()
 }
 
-/// Waits until a worker has at least as many pods as in `before`, and each pod is new or was restarted.
+/// Waits until a worker has as many pods as in `before` or more, and each pod is either new or restarted.
 pub fn is_started_again(cluster: &Cluster, worker: &Member, before: &[String]) {
     worker.machine.until("its pods have been started again", || {
         let again = on_node(pods(cluster)?, worker.id);
@@ -159,17 +156,17 @@ fn get(cluster: &Cluster, from: &Pod, url: &str) -> Option<String> {
     cluster.kubectl(&["exec", &from.name, "--", "/hello", "get", url]).map(|said| said.trim().to_owned())
 }
 
-/// Whether a pod has ended for good. kubelet ends pods before a shutdown, and then new pods replace them.
+/// Whether a pod has ended and will not restart. kubelet ends pods at a shutdown, and new pods replace them.
 pub fn is_over(pod: &Value) -> bool {
     pod["status"]["phase"] == "Failed" || pod["status"]["phase"] == "Succeeded"
 }
 
-/// The workload's pods that are not over. Waits until the API server lists them.
+/// The workload's pods that have not ended. Waits until the API server lists them.
 fn pods_there_are(cluster: &Cluster) -> Vec<Pod> {
     cluster.control_plane().until("the API server says which pods there are", || pods(cluster))
 }
 
-/// The workload's pods that are not over. `None` if the API server does not list them.
+/// The workload's pods that have not ended. `None` if the API server does not list them.
 fn pods(cluster: &Cluster) -> Option<Vec<Pod>> {
     let there_are = ["get", "pods", "--selector=app=hello", "--output=json"];
     let list: Value = serde_json::from_str(&cluster.kubectl(&there_are)?).unwrap();
@@ -194,8 +191,8 @@ fn first_on_each_node(pods: &[Pod]) -> Vec<&Pod> {
     of_node.into_values().collect()
 }
 
-/// A Deployment of pods that serve HTTP, spread over the workers. With the taints policy `Honor`, the pods of a cordoned worker may
-/// move to other workers. With `Ignore`, they wait for their worker.
+/// A Deployment of pods that serve HTTP, spread over the workers. If `taints_policy` is `Honor`, pods from a cordoned worker may move to
+/// other workers. If it is `Ignore`, new pods wait until the worker is schedulable.
 pub fn deployment(name: &str, replicas: usize, taints_policy: &str) -> Value {
     let labels = json!({"app": name});
     let container = json!({
@@ -209,7 +206,7 @@ pub fn deployment(name: &str, replicas: usize, taints_policy: &str) -> Value {
             "metadata": {"labels": labels},
             "spec": {
                 "containers": [container], "terminationGracePeriodSeconds": 0,
-                // kubelet sets the label `kubernetes.io/os`, so Nodes without machines do not have it.
+                // This label excludes Nodes without machines, because kubelet sets it.
                 "nodeSelector": {"node-role.kubernetes.io/node": "", "kubernetes.io/os": "linux"},
                 "tolerations": [{"key": "dedicated", "operator": "Exists"}],
                 "topologySpreadConstraints": [{
@@ -226,7 +223,6 @@ fn manifest(replicas: usize) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-/// The service of a Deployment.
 fn service(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},

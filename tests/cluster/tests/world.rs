@@ -27,7 +27,7 @@ pub const REGISTRY: &str = "registry.example.com";
 const STORE: &str = "store.example.com";
 const PACKAGES: &str = "packages.example.com";
 
-/// The short name and the DNS name of each server. `faults/` and `requests` in the test's folder use the short name.
+/// The short name and the DNS name of each server. The folders `faults/` and `requests` of the test use the short name.
 const SERVERS: [(&str, &str); 6] = [
     ("store", STORE),
     ("mirror", MIRROR),
@@ -37,14 +37,13 @@ const SERVERS: [(&str, &str); 6] = [
     ("sts", "sts.eu-west-1.amazonaws.com"),
 ];
 
-/// The servers that the machines use. Dropping it stops the servers. The machines must end before that.
+/// The stand-in servers that the machines use. A drop stops the servers, so the machines must end earlier.
 pub struct World {
     pub ec2: Ec2,
     pub sts: Sts,
     s3: S3Server,
     authority: Keyset,
     folder: PathBuf,
-    /// The address of the registry that currently serves the name `REGISTRY`.
     registry: Arc<Mutex<SocketAddr>>,
     _registries: Mutex<Vec<LoopbackServer>>,
     _others: Vec<LoopbackServer>,
@@ -52,7 +51,7 @@ pub struct World {
 }
 
 impl World {
-    /// Starts servers for these folders: the buckets of the state store, the files of the mirror, and Debian's packages.
+    /// Starts servers for three folders: the buckets of the state store, the files of the mirror, and Debian's packages.
     pub fn start(
         network: &Network,
         folder: &Path,
@@ -137,14 +136,13 @@ impl World {
         self._others.push(imds::start_telling(socket, told).unwrap());
     }
 
-    /// Replaces all images of the registry by these images.
     pub fn serve_images(&self, images: Images) {
         let server = registry_of(Arc::new(images));
         *self.registry.lock() = socket_of(&server.url());
         self._registries.lock().push(server);
     }
 
-    /// The environment variables with which a machine reaches the state store, as kOps exports them in user-data.
+    /// The environment variables that give a machine access to the state store, as kOps exports them in user-data.
     pub fn store_environment(&self) -> Vec<String> {
         let of_s3 = self.s3.environment(REGION).into_iter();
         of_s3
@@ -155,12 +153,12 @@ impl World {
             .collect()
     }
 
-    /// The CA certificate of the TLS servers, for the machines' image.
+    /// The CA certificate of the TLS servers. The machines' image trusts it.
     pub fn authority(&self) -> &str {
         &self.authority.certificate
     }
 
-    /// Makes a server fail with this fault from now on. See [`Controls`].
+    /// Makes a server respond with this fault. [`Controls`] lists the faults.
     pub fn fail(&self, server: &str, fault: &str) {
         fs::write(self.folder.join("faults").join(server), fault).unwrap();
     }

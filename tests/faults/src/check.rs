@@ -11,13 +11,13 @@ use kops_agent_tests::example_keys::TOKEN_MARK;
 
 /// The folder of the agent's own state.
 const NOTES: &str = "var/lib/kops-agent";
-/// The folder of the agent's downloads.
+/// The folder in which the agent caches downloads.
 const CACHE: &str = "var/cache/nodeup";
 /// The suffix of temporary names. A file has a temporary name until it is complete.
 const TEMPORARY: &str = ".kops-agent";
-/// The size in bytes up to which files are searched for secrets. Larger files have no secrets.
+/// The largest file in bytes that is searched for secrets. No larger file contains a secret.
 const LARGEST_SECRET: usize = 1 << 20;
-/// The length from which a sequence of letters and digits counts as random data.
+/// A sequence of letters and digits of this length or more counts as random data.
 const SHORTEST_RANDOM: usize = 40;
 
 /// Whether a private key or a token is in a file that others may read.
@@ -29,15 +29,14 @@ pub fn shows_a_secret(node: &Node) -> bool {
         && (has(b"PRIVATE KEY-----") || has(b"client-key-data:") || has(TOKEN_MARK.as_bytes()))
 }
 
-/// Whether a path belongs to the agent itself: its two folders, the paths in them, and the parents of its cache. The
-/// agent makes these folders when it needs them.
+/// Whether a path is one of the agent's two folders, a path in them, or a parent of its cache. The agent creates these folders
+/// when it needs them.
 pub fn is_own(path: &str) -> bool {
     let is_in =
         |own: &str| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     is_in(NOTES) || is_in(CACHE) || CACHE.starts_with(&format!("{path}/"))
 }
 
-/// Whether a file still has a temporary name.
 pub(super) fn is_temporary(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.starts_with('.') && name.ends_with(TEMPORARY)
@@ -48,14 +47,15 @@ pub(super) fn is_temporary(path: &str) -> bool {
 pub struct Expected {
     before: Tree,
     wanted: Tree,
-    /// The state that the run reaches before it rolls back. `None` if the run does not roll back.
+    /// The state that the run reaches before a rollback. `None` if the run does not roll back.
     tried: Option<Tree>,
     /// Files with new random content in every run. Only their form is compared.
     random: BTreeSet<String>,
 }
 
 impl Expected {
-    /// Compares the results of two undisturbed runs on `before`. The files that differ between `wanted` and `again` are random.
+    /// `wanted` and `again` are the results of two undisturbed runs on `before`. A file that differs between them has random
+    /// content.
     pub fn new(before: Tree, wanted: Tree, again: &Tree) -> Expected {
         let again = again.entries();
         let random = wanted
@@ -68,7 +68,7 @@ impl Expected {
         Expected { before, wanted, tried: None, random }
     }
 
-    /// Sets the state that the run reaches before it rolls back.
+    /// Sets the state that the run reaches before a rollback.
     pub fn trying(self, tried: Tree) -> Expected {
         Expected { tried: Some(tried), ..self }
     }
@@ -93,18 +93,16 @@ impl Expected {
             .collect()
     }
 
-    /// The expected tree after the run.
     pub fn wanted(&self) -> &Tree {
         &self.wanted
     }
 
-    /// The files with new random content in every run.
     pub fn random(&self) -> &BTreeSet<String> {
         &self.random
     }
 
-    /// The problems of a tree after a fault. A file with a final name must have its content from before the run, its expected
-    /// content, or the content from before a rollback.
+    /// The problems of a tree after a fault. The content of each file with a final name must be from before the run, from after
+    /// the run, or from before the rollback.
     pub fn half_done(&self, tree: &Tree) -> Vec<String> {
         let (before, wanted, now) = (self.before.entries(), self.wanted.entries(), tree.entries());
         let tried = self.tried.as_ref().map(Tree::entries).unwrap_or_default();
@@ -173,7 +171,8 @@ fn shown(entries: &BTreeMap<String, &Node>) -> Vec<String> {
     shown.map(|(path, node)| format!("/{path} has a key or a token in it and mode {:o}", node.mode)).collect()
 }
 
-/// A text in which `…` replaces random data: long sequences of letters and digits, even over several lines.
+/// The content of a file, in which `…` replaces random data. Random data is a long sequence of letters and digits, also over
+/// several lines.
 pub(super) fn form(bytes: &[u8]) -> String {
     let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let text = String::from_utf8_lossy(bytes);
@@ -182,7 +181,7 @@ pub(super) fn form(bytes: &[u8]) -> String {
     for line in text.split_inclusive('\n') {
         let end = line.trim_end().trim_end_matches(is_digit).len();
         let is_random = line.trim_end().len() - end >= SHORTEST_RANDOM;
-        // The last line of a block may be short.
+        // The last line of a PEM block may be shorter than random data.
         match is_random || (is_in_block && end == 0) {
             true if end == 0 => {
                 if !is_in_block {
@@ -203,7 +202,7 @@ pub(super) fn form(bytes: &[u8]) -> String {
     lines.concat()
 }
 
-/// A problem if the certificate at `path` does not belong to its key. `None` if both belong together, or if one is missing.
+/// The problem that the certificate at `path` does not match its key. `None` if both match, or if one is missing.
 pub(super) fn apart(path: &str, now: &BTreeMap<String, &Node>) -> Option<String> {
     let text = |path: &str| match &now.get(path)?.body {
         Body::File(bytes) => String::from_utf8(bytes.to_vec()).ok(),
@@ -223,7 +222,6 @@ pub(super) fn apart(path: &str, now: &BTreeMap<String, &Node>) -> Option<String>
     }
 }
 
-/// Whether a certificate, in PEM, is for the public part of this key.
 fn belong_together(certificate: &str, key: &str) -> bool {
     let body: String = certificate
         .lines()

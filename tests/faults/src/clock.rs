@@ -28,12 +28,12 @@ use super::fault::Offset;
 /// `AT_IGNORE` of elf(5). The libc crate does not define it.
 const AT_IGNORE: u64 = 1;
 const WORD: u64 = 8;
-/// An upper bound for the number of words in the environment of a test's program.
+/// The maximum number of words in the environment of a program.
 const MOST_WORDS: u64 = 1 << 16;
 
-/// Runs a command to its end with this clock, or kills it if it takes longer than `longest`. The command gets only the
-/// environment and arguments that `command` sets. Its standard error goes to `stderr`. Calls `asked` each time the
-/// command has asked for the time.
+/// Runs a command with this clock until it ends. Kills the command after `longest`. The command has only the environment
+/// and arguments that `command` sets. Its standard error goes to `stderr`. Calls `asked` after each request of the command
+/// for the time.
 pub fn run(
     command: &Command,
     stderr: File,
@@ -41,7 +41,7 @@ pub fn run(
     longest: Duration,
     asked: &dyn Fn(),
 ) -> anyhow::Result<(u32, ExitStatus)> {
-    // The process starts as a shell, which waits until it is traced and then executes the command.
+    // The process starts as a shell. The shell waits until the process is traced, and then executes the command.
     let mut waiting = Command::new("/bin/sh");
     waiting.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     waiting.args(["-c", "read -r go; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
@@ -56,7 +56,7 @@ pub fn run(
     let (done, ended) = channel();
     let pid = traced.pid;
     let watch = thread::spawn(move || kill_late(pid, &ended, longest));
-    // The shell waits for the end of its input.
+    // The end of its input makes the shell execute the command.
     drop(child.stdin.take());
     let status = traced.to_its_end();
     drop(done);
@@ -64,7 +64,7 @@ pub fn run(
     Ok((child.id(), status?))
 }
 
-/// Kills a process if its end is not reported within `longest`.
+/// Kills a process unless its end is reported within `longest`.
 fn kill_late(pid: Pid, ended: &Receiver<()>, longest: Duration) {
     if ended.recv_timeout(longest) == Err(RecvTimeoutError::Timeout) {
         let _ = kill(pid, Signal::SIGKILL);
@@ -135,7 +135,7 @@ impl Traced<'_> {
     }
 }
 
-/// Turns ESRCH into `None`: the process was killed meanwhile, and the next wait reports its end.
+/// Turns ESRCH into `None`. ESRCH means that the process was killed, and the next wait reports its end.
 fn alive<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -144,7 +144,6 @@ fn alive<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     }
 }
 
-/// The memory of a process that is traced.
 struct Memory(File);
 
 impl Memory {
@@ -164,13 +163,14 @@ impl Memory {
         self.0.write_all_at(&value.to_ne_bytes(), at).context("writing the agent's memory")
     }
 
-    /// Adds to the first word of a `timespec` or `timeval`: the seconds.
+    /// Adds seconds to a `timespec` or `timeval`, whose first word is the seconds.
     fn add(&self, at: u64, seconds: i64) -> anyhow::Result<()> {
         self.set_word(at, self.word(at)?.wrapping_add_signed(seconds))
     }
 
-    /// Hides the vDSO from a program that has just been loaded. From `stack` on, there are a count, the arguments, a zero,
-    /// the environment, a zero, and the auxiliary vector. Source: the processor supplements of the System V ABI.
+    /// Hides the vDSO from a program that has just been loaded. At `stack` are the number of arguments, the arguments, a
+    /// zero, the environment, a zero, and the auxiliary vector, in this order. Source: the processor supplements of the
+    /// System V ABI.
     fn hide_vdso(&self, stack: u64) -> anyhow::Result<()> {
         let arguments = self.word(stack)?;
         let mut at = stack + (arguments + 2) * WORD;

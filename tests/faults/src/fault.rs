@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 /// A fault that strikes at one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// From this operation on, the disk is full. Operations that need no room still work.
+    /// From this operation on, the disk is full. Operations that need no space still succeed.
     Full,
     /// This operation alone fails with an I/O error.
     Unreadable,
@@ -23,7 +23,7 @@ pub enum Fault {
     Killed,
     /// The agent gets SIGTERM, and the operation succeeds.
     Terminated,
-    /// SIGSTOP stops the agent, so that a second run can start meanwhile. The operation succeeds.
+    /// SIGSTOP stops the agent, so that a second run can start while the first is stopped. The operation succeeds.
     Stopped,
     /// The clock goes back by 30 days, and the operation succeeds.
     ClockBack,
@@ -58,14 +58,15 @@ impl Fault {
         }
     }
 
-    /// Applies the fault to this process or to the clock. The file system itself makes operations fail.
+    /// Applies the fault to this process or to the clock. For faults of operations, does nothing: the file system makes the
+    /// operation fail.
     pub(super) fn strike(self, pid: u32, clock: &Offset) {
         let signal = match self {
             Fault::Killed => Signal::SIGKILL,
             Fault::Terminated => Signal::SIGTERM,
             Fault::Stopped => Signal::SIGSTOP,
-            // prlimit(2) sets limits of another process, and util-linux has a command for it. A running program already uses
-            // descriptors 0 to 3. With a limit of 0, fcntl(F_DUPFD) fails with EINVAL instead of EMFILE.
+            // The command prlimit of util-linux sets limits of a running process. The agent already uses descriptors 0 to 3.
+            // With a limit of 0, fcntl(F_DUPFD) fails with EINVAL instead of EMFILE.
             Fault::NoDescriptors => {
                 let _ = Command::new("prlimit").args(["--pid", &pid.to_string(), "--nofile=4:4"]).status();
                 return;
@@ -79,12 +80,11 @@ impl Fault {
     }
 }
 
-/// The offset of a process' clock from the right time, in seconds.
+/// The difference in seconds between a process' clock and the real time.
 #[derive(Clone, Debug, Default)]
 pub struct Offset(Arc<AtomicI64>);
 
 impl Offset {
-    /// Sets the offset from the right time.
     pub fn jump(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }

@@ -19,7 +19,7 @@ use super::fault::{Fault, Offset};
 use super::operation::{Logged, Operation};
 use super::tree::{Body, Inode, Node, ROOT, Tree};
 
-/// How long the kernel may cache entries and attributes. All changes come through the kernel, so its cache is never stale.
+/// How long the kernel may cache entries and attributes. Every change goes through the kernel, so the cache is never stale.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 const BLOCK: u32 = 4096;
 const MANY: u64 = 1 << 24;
@@ -28,7 +28,6 @@ const MANY: u64 = 1 << 24;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Struck {
     pub kind: &'static str,
-    /// The path that the operation was about.
     pub path: String,
 }
 
@@ -36,11 +35,11 @@ pub struct Struck {
 #[derive(Debug)]
 pub struct Disturbed {
     pub tree: Tree,
-    /// All operations that were done, in order.
+    /// All operations that succeeded, in order.
     pub log: Vec<Logged>,
-    /// The operation at which the fault struck. `None` if the run ended before it.
+    /// The operation at which the fault struck. `None` if the run ended before the fault struck.
     pub struck: Option<Struck>,
-    /// Paths of files with a key or a token that others could read at some moment.
+    /// Paths of files with a key or a token that other users could read at some moment.
     pub shown: Vec<String>,
 }
 
@@ -52,7 +51,7 @@ struct State {
 }
 
 impl State {
-    /// Does an operation, unless the fault makes it fail.
+    /// Performs an operation, unless the fault makes the operation fail.
     fn change(&mut self, by: u32, operation: Operation) -> Result<(), Errno> {
         if let Some((number, fault)) = self.fault
             && self.disturbed.log.len() >= number
@@ -105,8 +104,8 @@ impl State {
             Body::Symlink(target) => (FileType::Symlink, target.len()),
         };
         let size = u64::try_from(size).unwrap_or_default();
-        // The kernel continues to count links from this number. If the number is 0, the kernel treats the file as deleted
-        // and refuses to link it.
+        // The kernel adds later links to this number. If the number is 0, the kernel treats the file as deleted and refuses
+        // to link it.
         let links = if kind == FileType::RegularFile { self.disturbed.tree.links(inode) } else { 1 };
         Ok(FileAttr {
             ino: inode,
@@ -138,7 +137,6 @@ fn code(error: Errno) -> i32 {
     error as i32
 }
 
-/// A mounted tree. Dropping it unmounts the tree.
 pub struct Mounted {
     state: Arc<Mutex<State>>,
     clock: Offset,
@@ -146,8 +144,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts a tree at this folder. The fault strikes at the operation with this number, from 0. If the fault cannot strike
-    /// at this operation, it strikes at the next possible one.
+    /// Mounts a tree at this folder. The fault strikes at the operation with this number, counted from 0. If the fault
+    /// cannot affect this operation, it strikes at the next operation that it can affect.
     pub fn mount(tree: Tree, fault: Option<(usize, Fault)>, at: &Path) -> io::Result<Mounted> {
         let unused = tree.unused();
         let disturbed = Disturbed { tree, log: Vec::new(), struck: None, shown: Vec::new() };
@@ -158,25 +156,22 @@ impl Mounted {
         Ok(Mounted { state, clock, session: Some(session) })
     }
 
-    /// The clock that a clock fault shifts.
     pub fn clock(&self) -> &Offset {
         &self.clock
     }
 
-    /// How many operations were done.
+    /// The number of operations that succeeded.
     pub fn done(&self) -> usize {
         self.state.lock().disturbed.log.len()
     }
 
-    /// Whether the fault has struck.
     pub fn has_struck(&self) -> bool {
         self.state.lock().disturbed.struck.is_some()
     }
 
-    /// Unmounts the tree and returns the result of the run.
     pub fn unmount(mut self) -> Disturbed {
-        // Joining the session could wait forever: a mount namespace that was made meanwhile has a copy of the mount, and the
-        // kernel sends requests until that copy is gone.
+        // The session is not joined, because the wait could be endless. A mount namespace that was created during the run
+        // has a copy of the mount, and the kernel sends requests until this copy is gone.
         drop(self.session.take());
         let mut state = self.state.lock();
         let now = Tree::new(state.disturbed.tree.nodes().clone());
@@ -203,7 +198,7 @@ impl Front {
     }
 }
 
-/// Replies with an inode, or with a negative entry, which the kernel caches as well.
+/// Replies with the found inode, or with a negative entry, which the kernel also caches.
 fn found(answer: Answer, no_inode: FileAttr, reply: ReplyEntry) {
     match answer {
         Err(Errno::ENOENT) => reply.entry(&KNOWN_FOR, &no_inode, 0),
@@ -230,7 +225,6 @@ impl Filesystem for Front {
         let state = self.0.lock();
         let inode = text(name).and_then(|name| state.disturbed.tree.lookup(parent, &name));
         match state.attributes(ROOT) {
-            // In FUSE, inode 0 is a negative entry: the name does not exist.
             Ok(root) => {
                 let no_inode = FileAttr { ino: 0, ..root };
                 found(inode.and_then(|inode| state.attributes(inode)), no_inode, reply);
@@ -346,7 +340,7 @@ impl Filesystem for Front {
     }
 
     fn opendir(&mut self, _: &Request<'_>, _ino: u64, _flags: i32, reply: ReplyOpen) {
-        // After ENOSYS, the kernel opens directories without a request.
+        // After ENOSYS, the kernel opens directories without asking this file system.
         reply.error(code(Errno::ENOSYS));
     }
 

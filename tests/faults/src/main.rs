@@ -113,7 +113,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A sample of `count` cases, drawn by the seed. Each disturbance of each scenario gets an equal share.
+/// Draws a sample of `count` cases from the seed. Each disturbance of each scenario has an equal share.
 fn sample(all: Vec<Case>, count: usize, seed: u64) -> Vec<Case> {
     let mut state = seed;
     let mut drawn: Vec<(u64, Case)> = all.into_iter().map(|case| (random(&mut state), case)).collect();
@@ -131,7 +131,7 @@ fn sample(all: Vec<Case>, count: usize, seed: u64) -> Vec<Case> {
     ranked.into_iter().take(count).map(|(_, case)| case).collect()
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// The SplitMix64 generator (Steele, Lea, Flood 2014).
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -166,7 +166,7 @@ fn try_all(matrix: &Matrix, cases: &[Case], jobs: usize, output: &mut impl Write
     Ok(table)
 }
 
-/// Prints problems as soon as they are found, because all cases take hours.
+/// Prints problems as soon as they are found, because a run of all cases takes hours.
 fn tell(name: &str, verdict: &anyhow::Result<Verdict>) {
     let mut errors = io::stderr().lock();
     let _ = match verdict {

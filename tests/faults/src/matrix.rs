@@ -15,7 +15,7 @@ use super::power::{Disk, SURVIVES, Survives};
 use super::scenario::{Ended, Run, Scenario, words};
 use super::tree::{Body, Tree};
 
-/// The problem that a run leaves its timeline under a temporary name. On a read-only file system, a run may do that.
+/// The problem that the timeline still has its temporary name. On a read-only file system, this is no problem.
 const TIMELINE_LEFT_BEHIND: &str = "/var/lib/kops-agent/.timeline.json.kops-agent is left behind";
 
 /// A disturbance of a run: a fault during the run, or a power cut.
@@ -50,12 +50,12 @@ impl Disturbance {
     }
 }
 
-/// One disturbance of one scenario at one operation.
+/// A disturbance of a scenario, and the operation at which it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     pub scenario: usize,
     pub disturbance: Disturbance,
-    /// The number of the operation, from 0. The disturbance comes before this operation.
+    /// The number of the operation, from 0. The disturbance strikes before this operation.
     pub number: usize,
 }
 
@@ -64,9 +64,9 @@ pub struct Case {
 pub enum Outcome {
     /// The run ended early: it failed with a reason, or a signal or a power cut ended it.
     Stopped,
-    /// The run did all its work in spite of the fault.
+    /// The run succeeded in spite of the fault.
     Finished,
-    /// The run ended before the operation at which the fault strikes, because runs differ by a few operations.
+    /// The run ended before the fault could strike, because the number of operations differs between runs.
     Unreached,
 }
 
@@ -79,15 +79,15 @@ pub struct Verdict {
     pub problems: Vec<String>,
 }
 
-/// The scenarios, and the results of the runs that follow disturbed runs.
+/// The scenarios, and the results of the next runs after disturbed runs.
 pub struct Matrix {
     scenarios: Vec<Scenario>,
-    /// The results of the runs that follow disturbed runs, by scenario, by whether the clock was wrong before, and by the
-    /// tree's [`likeness`].
+    /// The results of the next runs after disturbed runs. The key is the scenario, whether the clock of the disturbed run was
+    /// wrong, and the tree's [`likeness`].
     recovered: Mutex<BTreeMap<(usize, bool, u64), Recovered>>,
 }
 
-/// The result of the next run after a disturbed run.
+/// The result of the run after a disturbed run.
 #[derive(Clone, Default)]
 struct Recovered {
     problems: Vec<String>,
@@ -99,12 +99,12 @@ impl Matrix {
         Matrix { scenarios, recovered: Mutex::default() }
     }
 
-    /// The number of trees on which a next run was tried. Trees that differ only in keys, times and inode numbers count once.
+    /// The number of different trees on which a next run was tried. Trees with the same [`likeness`] count as one.
     pub fn recoveries(&self) -> usize {
         self.recovered.lock().len()
     }
 
-    /// All cases. Power cuts of a scenario that leave equal trees count as one case.
+    /// All cases. If power cuts of a scenario result in equal trees, they count as one case.
     pub fn cases(&self) -> anyhow::Result<Vec<Case>> {
         let mut cases = Vec::new();
         for (scenario, of) in self.scenarios.iter().enumerate() {
@@ -193,7 +193,7 @@ impl Matrix {
         if outcome == Outcome::Finished {
             let mut wrong = expected.not_converged(&disturbed.tree);
             // A run writes its timeline last, and does not fail if it cannot write the timeline. On a read-only file system,
-            // the run cannot remove the temporary file either. The next run removes it.
+            // the run cannot remove its temporary file. The next run removes it.
             wrong.retain(|wrong| !matches!(fault, Fault::ReadOnly) || wrong != TIMELINE_LEFT_BEHIND);
             problems.extend(named("though it said that it had converged", wrong));
         }
@@ -208,7 +208,7 @@ impl Matrix {
         Ok(Verdict { outcome, struck: disturbed.struck, problems })
     }
 
-    /// Tries the next run on the tree that a disturbed run left. For trees with equal `likeness`, it runs only once.
+    /// Runs the agent on the tree of a disturbed run, only once for all trees with equal `likeness`.
     fn recovered(&self, id: usize, any_clock: bool, tree: Tree) -> anyhow::Result<Recovered> {
         let scenario = &self.scenarios[id];
         let key = (id, any_clock, likeness(scenario, &tree));
@@ -222,7 +222,7 @@ impl Matrix {
         let after = recover(scenario, expected, tree, &mut recovered.problems)?;
         recovered.restarts_of_kubelet = scenario.restarts_of_kubelet(&after);
         if any_clock {
-            // The next run may replace files that were made with a wrong clock. The run after it must not replace them again.
+            // The next run may replace files that were made with a wrong clock. The run after the next must change nothing.
             let again = recover(scenario, expected, after.clone(), &mut recovered.problems)?;
             recovered.problems.extend(named("the run after the next", Expected::differences(&after, &again)));
         }
@@ -231,7 +231,7 @@ impl Matrix {
     }
 }
 
-/// A hash that is equal for trees that differ only in fresh keys, times and inode numbers.
+/// A hash that is equal for trees that differ only in new keys, times and inode numbers.
 fn likeness(scenario: &Scenario, tree: &Tree) -> u64 {
     let mut hasher = DefaultHasher::new();
     let entries = tree.entries();
@@ -255,7 +255,8 @@ fn likeness(scenario: &Scenario, tree: &Tree) -> u64 {
     hasher.finish()
 }
 
-/// The text of one of the agent's own files, without times, numbers, and hashes of files with new content in every run.
+/// The text of a file in the agent's state folder, without times, numbers, and hashes of files that have new content in every
+/// run.
 fn lasting(scenario: &Scenario, bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let is_lasting =
@@ -276,7 +277,7 @@ fn fingerprint(tree: &Tree) -> u64 {
     hasher.finish()
 }
 
-/// Lets the agent converge undisturbed on `tree`. Adds problems to `problems` and returns the tree after the run.
+/// Lets the agent converge undisturbed on `tree`. Adds the problems of the run to `problems`. Returns the tree after the run.
 fn recover(
     scenario: &Scenario,
     expected: &Expected,
@@ -307,14 +308,14 @@ fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&E
         Fault::Unreadable => succeeded(ended) || (ended.is_code(1) && says("Input/output error")),
         Fault::ReadOnly => succeeded(ended) || (ended.is_code(1) && says("Read-only file system")),
         Fault::NoDescriptors => succeeded(ended) || (ended.is_code(1) && says("Too many open files")),
-        // The agent cannot continue with certificates that are expired or not valid yet.
+        // The agent fails if certificates are expired or not valid yet.
         Fault::ClockBack | Fault::ClockAhead => succeeded(ended) || (ended.is_code(1) && says("clock")),
         Fault::Stopped => second.is_some_and(|second| {
             let process = format!("process {}", ended.pid);
             let was_refused = second.is_code(1)
                 && second.stderr.contains("another kops-agent is running")
                 && second.stderr.contains(&process);
-            // Before the first run takes the lock, or after it releases the lock, the second run is not rejected.
+            // The second run is rejected only while the first run holds the lock.
             succeeded(ended) && (was_refused || succeeded(second))
         }),
     };

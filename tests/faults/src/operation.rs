@@ -28,11 +28,9 @@ pub enum Operation {
     Rename {
         /// The directory of the old name.
         parent: Inode,
-        /// The old name.
         name: String,
         /// The directory of the new name.
         to: Inode,
-        /// The new name.
         to_name: String,
     },
     Unlink {
@@ -66,7 +64,7 @@ pub enum Operation {
     },
 }
 
-/// An operation and when it was done.
+/// An operation, and the time at which it was performed.
 #[derive(Clone, Debug)]
 pub struct Logged {
     pub operation: Operation,
@@ -74,7 +72,6 @@ pub struct Logged {
 }
 
 impl Operation {
-    /// The FUSE name of this operation.
     pub fn kind(&self, tree: &Tree) -> &'static str {
         match self {
             Operation::Make { node: Node { body: Body::File(_), .. }, .. } => "create",
@@ -104,7 +101,7 @@ impl Operation {
         }
     }
 
-    /// The path that this operation is about. `tree` is the tree before the operation.
+    /// The path that this operation changes. `tree` is the tree before the operation.
     pub fn path(&self, tree: &Tree) -> String {
         let below = |parent: &Inode, name: &String| {
             let parent = tree.path_of(*parent);

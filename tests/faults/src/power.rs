@@ -12,20 +12,20 @@ use nix::errno::Errno;
 use super::operation::{Logged, Operation};
 use super::tree::{Body, Inode, Node, Tree};
 
-/// The changes without a sync that survive a power cut.
+/// The unsynced changes that survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Survives {
     Everything,
-    /// No change without a sync survives.
+    /// No unsynced change survives.
     OnlyWhatIsSynced,
-    /// Names and metadata survive without a sync, but content does not.
+    /// Unsynced names and metadata survive, but unsynced content does not.
     NamesButNoData,
 }
 
 pub const SURVIVES: [Survives; 3] =
     [Survives::Everything, Survives::OnlyWhatIsSynced, Survives::NamesButNoData];
 
-/// A disk while a log is replayed.
+/// A disk on which a log of operations is replayed.
 pub struct Disk {
     live: Tree,
     sure: BTreeMap<Inode, Node>,
@@ -33,12 +33,11 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk on which this whole tree is durable.
+    /// A disk on which the whole tree `before` is synced.
     pub fn new(before: &Tree) -> Disk {
         Disk { live: before.clone(), sure: before.nodes().clone(), born: BTreeMap::new() }
     }
 
-    /// Applies one more operation.
     pub fn replay(&mut self, logged: &Logged) -> Result<(), Errno> {
         self.live.apply(logged)?;
         match &logged.operation {
@@ -53,7 +52,8 @@ impl Disk {
         let node = self.live.node(inode)?.clone();
         if let Body::Directory(names) = &node.body {
             for child in names.values() {
-                // A durable name makes its inode durable as well. Without a sync, only the inode's initial state is durable.
+                // A durable name makes its inode durable as well. Until the inode is synced, only its initial state is
+                // durable.
                 if let Some(new) = self.born.get(child) {
                     self.sure.entry(*child).or_insert_with(|| new.clone());
                 }
@@ -63,7 +63,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The tree after a power cut at this point of the log.
+    /// The tree after a power cut that follows the last replayed operation.
     pub fn after_cut(&self, survives: Survives) -> Tree {
         match survives {
             Survives::Everything => Tree::new(self.live.nodes().clone()),
@@ -112,7 +112,7 @@ mod tests {
         Operation::Rename { parent: ROOT, name: ".a".into(), to: ROOT, to_name: "a".into() }
     }
 
-    /// Names and content after these operations and a cut.
+    /// The names and contents after these operations and a power cut.
     fn after(operations: &[Operation], survives: Survives) -> Vec<(String, Vec<u8>)> {
         let mut disk = Disk::new(&Tree::empty(SystemTime::UNIX_EPOCH));
         for operation in operations {

@@ -26,12 +26,12 @@ use kops_agent_tests::example_cluster::ExampleCluster;
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES};
 
-/// The timeout of a run. A run that takes longer hangs and is killed.
+/// The time after which a run counts as hanging and is killed.
 const LONGEST_RUN: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(1);
-/// For how many seconds the agent retries a server. All servers of the test respond immediately.
+/// The seconds for which the agent retries a server. All servers of the test respond immediately.
 const TIMEOUT: &str = "5";
-/// The length from which a word in the agent's own files counts as a hash. Numbers and names are shorter.
+/// A word of this length or more in the agent's own files counts as a hash. Numbers and names are shorter.
 const SHORTEST_HASH: usize = 32;
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
 const STATE: &str = "var/lib/kops-agent/recorded/state.json";
@@ -41,18 +41,17 @@ pub struct Scenario {
     pub name: &'static str,
     /// A description for output.
     pub about: &'static str,
-    /// The machine before the run.
     pub before: Tree,
-    /// The expected state after the run.
+    /// The expected state after this run.
     pub expected: Expected,
-    /// The expected state after the next run, which may have another configuration.
+    /// The expected state after the next run, which may have a different configuration.
     pub expected_next: Expected,
     /// All operations of an undisturbed run.
     pub log: Vec<Logged>,
     /// Whether an undisturbed run rolls back.
     rolls_back: bool,
-    /// The numbers of the operations at which a clock jump makes a difference. These are the first operation, and each
-    /// operation that follows a request for the time. Jumps without such a request between them have equal effects.
+    /// The numbers of the operations at which clock jumps are tried: the first operation, and each first operation after a request
+    /// for the time. If no request for the time lies between two jumps, they have the same effect.
     pub jumps: BTreeSet<usize>,
     agent: PathBuf,
     folder: PathBuf,
@@ -60,9 +59,9 @@ pub struct Scenario {
     cluster: ExampleCluster,
     /// The state store of the next run. `None` if the next run reads the store of the disturbed run.
     next: Option<ExampleStore>,
-    /// Files that differ between two runs from equal trees, such as the first run: certificates and keys.
+    /// Certificates and keys: files that differ between two runs from equal trees.
     issued: BTreeSet<String>,
-    /// Hashes in the agent's own files that were there before the run, or that every run writes.
+    /// Hashes that were in the agent's own files before the run, or that every run writes there.
     hashes: BTreeSet<String>,
 }
 
@@ -74,13 +73,12 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// The results of a run and of its second run.
+/// The result of a run, and of the second run if one was started.
 #[derive(Debug)]
 pub struct Run {
     pub ended: Ended,
-    /// The result of the second run, which runs while the first one is stopped.
+    /// The result of the second run, which starts while the first run is stopped.
     pub second: Option<Ended>,
-    /// The tree after the run, and the log of the run.
     pub disturbed: Disturbed,
 }
 
@@ -93,7 +91,7 @@ impl Scenario {
         Scenario::new("first-run", about, agent, folder, CONTROL_PLANE, cluster)
     }
 
-    /// A run on a converged worker from which a program was removed. The new configuration changes kubelet's limit of pods, adds a
+    /// A run on a converged worker from which a program was removed. The new configuration changes kubelet's `maxPods`, adds a
     /// file and removes a file.
     pub fn changed(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const GROUP: &str = "instancegroup/nodes";
@@ -121,8 +119,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A run on a converged worker whose new configuration adds a file and a unit. The configuration of the next run does not have
-    /// them any more.
+    /// A run on a converged worker whose new configuration adds a file and a unit. The configuration of the next run has neither
+    /// of them.
     pub fn withdrawn(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const MORE: &str = "  fileAssets: [{name: new, path: /etc/new, content: hello}]\n  hooks: [{name: new, manifest: \"[Service]\\nType=oneshot\\nExecStart=/bin/true\\n\"}]\n";
         let folder = folder.join("withdrawn");
@@ -236,7 +234,7 @@ impl Scenario {
         let (_, status) = clock::run(&agent, stderr, mounted.clock(), LONGEST_RUN, &asked)?;
         ensure!(status.success() || self.rolls_back, "the agent fails while it is traced: {status}");
         let mut jumps = jumps.into_inner();
-        // After the last operation, no fault can strike.
+        // After the last operation, no operation can be disturbed.
         jumps.remove(&mounted.done());
         Ok(jumps)
     }
@@ -246,7 +244,7 @@ impl Scenario {
         Ok(BTreeSet::new())
     }
 
-    /// Like [`Scenario::expected`], but for a run with a wrong clock, which may replace certificates that are still valid.
+    /// Like [`Scenario::expected`], but for a run with a wrong clock: it may replace valid certificates.
     pub fn expected_by_any_clock(&self) -> Expected {
         self.expected.with_random(&self.issued)
     }
@@ -273,7 +271,7 @@ impl Scenario {
         Ok(run.disturbed)
     }
 
-    /// Whether a run ended like an undisturbed run of this scenario.
+    /// Whether a run ended with the result of an undisturbed run of this scenario.
     pub fn has_ended_well(&self, ended: &Ended) -> bool {
         match self.rolls_back {
             false => ended.is_code(0),
@@ -284,7 +282,7 @@ impl Scenario {
         }
     }
 
-    /// How often kubelet was restarted, from the log of the stand-in for systemd.
+    /// The number of restarts of kubelet, from the log of the stand-in for systemd.
     pub fn restarts_of_kubelet(&self, tree: &Tree) -> usize {
         let Ok(node) = tree.at(REQUESTS).and_then(|inode| tree.node(inode)) else { return 0 };
         match &node.body {
@@ -300,7 +298,7 @@ impl Scenario {
         self.run_from(&self.cluster.store, tree, fault)
     }
 
-    /// Lets the agent converge undisturbed on the tree that another run left.
+    /// Lets the agent converge undisturbed on the tree of an earlier run.
     pub fn run_next(&self, tree: Tree) -> anyhow::Result<Run> {
         self.run_from(self.next.as_ref().unwrap_or(&self.cluster.store), tree, None)
     }
@@ -337,7 +335,7 @@ impl Scenario {
         Ok(Run { ended, second, disturbed: mounted.unmount() })
     }
 
-    /// The agent's command. It reads the state store from a folder, because other tests try faults of servers.
+    /// The agent's command. It reads the state store from a folder, because other tests cover faults of servers.
     fn agent(&self, store: &ExampleStore, root: &Path) -> Command {
         let mut agent = self.cluster.agent(&self.agent, "converge", self.group, CONFIG_BASE);
         // This proxy blocks all HTTPS. If the mirror fails, the agent must not download from the publishers.
@@ -356,12 +354,10 @@ fn spawn(mut agent: Command) -> anyhow::Result<(Child, File)> {
     Ok((child, stderr))
 }
 
-/// The sequences of letters and digits in a text.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty())
 }
 
-/// The hashes in the agent's own files.
 fn hashes(tree: &Tree) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (path, node) in tree.entries() {
@@ -373,7 +369,7 @@ fn hashes(tree: &Tree) -> BTreeSet<String> {
     found
 }
 
-/// A copy of the tree in which a field of a JSON file has this value.
+/// A copy of the tree with this value in a field of a JSON file.
 fn with_setting(tree: &Tree, path: &str, field: &str, value: serde_json::Value) -> anyhow::Result<Tree> {
     let mut tree = tree.clone();
     let inode = tree.at(path).with_context(|| format!("looking for {path}"))?;
@@ -387,7 +383,7 @@ fn with_setting(tree: &Tree, path: &str, field: &str, value: serde_json::Value) 
     Ok(tree)
 }
 
-/// Waits until a run ends, and calls `meanwhile` at each poll. Kills a run that hangs.
+/// Waits until a run ends, and calls `meanwhile` at each poll. Kills the run after `LONGEST_RUN`.
 fn wait(
     mut child: Child,
     stderr: File,
@@ -416,12 +412,10 @@ fn said(mut stderr: File) -> anyhow::Result<String> {
 }
 
 impl Ended {
-    /// Whether the run ended with this exit code.
     pub fn is_code(&self, code: i32) -> bool {
         self.status.code() == Some(code)
     }
 
-    /// Whether SIGKILL ended the run.
     pub fn is_killed(&self) -> bool {
         self.status.signal() == Some(Signal::SIGKILL as i32)
     }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::filesystem::Struck;
 use super::matrix::{Disturbance, Outcome, Verdict};
 
-/// The number of each result, by place, operation and disturbance.
+/// The count of each result, by place, operation and disturbance.
 #[derive(Default)]
 pub struct Table {
     cells: BTreeMap<(&'static str, &'static str), BTreeMap<Disturbance, Cell>>,
@@ -53,7 +53,6 @@ impl Table {
         }
     }
 
-    /// The number of cases with problems.
     pub fn broken(&self) -> usize {
         self.broken
     }

@@ -19,17 +19,15 @@ pub const ROOT: Inode = 1;
 pub struct Node {
     pub mode: u32,
     pub owner: (u32, u32),
-    /// When content was last changed.
+    /// The time of the last change of the content.
     pub modified: SystemTime,
-    /// When content or metadata were last changed.
+    /// The time of the last change of the content or the metadata.
     pub changed: SystemTime,
     pub body: Body,
 }
 
-/// The content of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A regular file's bytes.
     File(Arc<Vec<u8>>),
     Directory(BTreeMap<String, Inode>),
     Symlink(String),
@@ -48,7 +46,7 @@ impl Tree {
         Tree { nodes: BTreeMap::from([(ROOT, root)]) }
     }
 
-    /// Makes a tree from these inodes. Drops names without an inode, and inodes without a name.
+    /// A tree of these inodes, without names that have no inode and inodes that have no name.
     pub fn new(mut nodes: BTreeMap<Inode, Node>) -> Tree {
         let known: BTreeSet<Inode> = nodes.keys().copied().collect();
         for node in nodes.values_mut() {
@@ -62,12 +60,11 @@ impl Tree {
         tree
     }
 
-    /// All inodes by number. This includes inodes without a name, because a process may still have their files open.
+    /// All inodes by number. Inodes without a name are included, because a process may still have these files open.
     pub fn nodes(&self) -> &BTreeMap<Inode, Node> {
         &self.nodes
     }
 
-    /// The metadata and content of an inode.
     pub fn node(&self, inode: Inode) -> Result<&Node, Errno> {
         self.nodes.get(&inode).ok_or(Errno::ENOENT)
     }
@@ -76,7 +73,6 @@ impl Tree {
         self.nodes.get_mut(&inode).ok_or(Errno::ENOENT)
     }
 
-    /// The names in a directory.
     pub fn names(&self, inode: Inode) -> Result<&BTreeMap<String, Inode>, Errno> {
         match &self.node(inode)?.body {
             Body::Directory(names) => Ok(names),
@@ -103,7 +99,7 @@ impl Tree {
         path.split('/').filter(|part| !part.is_empty()).try_fold(ROOT, |at, part| self.lookup(at, part))
     }
 
-    /// Everything below the root by path, without a leading slash.
+    /// The paths and inodes of everything below the root. No path begins with a slash.
     pub fn walk(&self) -> Vec<(String, Inode)> {
         let mut found = Vec::new();
         self.walk_from("", ROOT, &mut found);
@@ -119,12 +115,12 @@ impl Tree {
         }
     }
 
-    /// Everything below the root by path.
+    /// The paths and nodes of everything below the root.
     pub fn entries(&self) -> BTreeMap<String, &Node> {
         self.walk().into_iter().map(|(path, inode)| (path, &self.nodes[&inode])).collect()
     }
 
-    /// How many names lead to an inode.
+    /// The number of names of an inode.
     pub fn links(&self, inode: Inode) -> usize {
         let names = self.nodes.values().filter_map(|node| match &node.body {
             Body::Directory(names) => Some(names.values()),
@@ -133,7 +129,7 @@ impl Tree {
         names.flatten().filter(|named| **named == inode).count()
     }
 
-    /// A path of an inode. It is empty for the root and for an inode without a name.
+    /// A path of an inode. The path is empty for the root and for an inode without a name.
     pub fn path_of(&self, inode: Inode) -> String {
         self.walk().into_iter().find(|(_, found)| *found == inode).map(|(path, _)| path).unwrap_or_default()
     }

@@ -8,7 +8,7 @@ use kops_agent_cluster::bootstrap::azure_token::{AzureToken, Expected, token};
 use kops_agent_cluster::identity::azure::AzureCluster;
 use libfuzzer_sys::fuzz_target;
 
-// The seeds of `tests/fuzz/run` have these values.
+// The documents that `tests/fuzz/run` creates as seeds have these values.
 const VM_ID: &str = "5c08b38e-4d57-4c23-ac45-aca61037f084";
 const SUBSCRIPTION: &str = "0f3a7e62-0000-4000-8000-000000000001";
 const BODY: &[u8] = b"test-body";
@@ -30,7 +30,7 @@ fuzz_target!(|document: &[u8]| {
     let Ok(read) = read else { return };
     let signed = read.signed.expect("an unsigned one is refused");
     assert!(signed.by.others.len() <= 2);
-    // Without the signing key, no document with other values has a valid signature.
+    // Only the owner of the signing key can sign documents with other values.
     if !signed.by.has_signed() {
         return;
     }

@@ -12,7 +12,7 @@ fuzz_target!(|text: &[u8]| {
     let _ = keyset.public_keys_pem();
     for item in keyset.items() {
         assert!(keyset.item(&item.id).is_some());
-        // Debug output must not panic. It never shows the key.
+        // Debug output must not panic. This output never contains the key.
         let _ = format!("{item:?}");
     }
 });

@@ -30,7 +30,7 @@ fn run() -> anyhow::Result<()> {
             "start" => systemd.start(unit),
             "stop" => systemd.stop(unit),
             "restart" => systemd.restart(unit),
-            // systemd notices `enable` and `disable` only after a reload, which every caller requests.
+            // systemd notices `enable` and `disable` only at a reload, which callers of these functions must request.
             "enable" => systemd.enable(unit).and_then(|()| systemd.reload()),
             "disable" => systemd.disable(unit).and_then(|()| systemd.reload()),
             "kill" => systemd.kill(unit),

@@ -13,14 +13,14 @@ use kops_agent_tests::machine_store;
 use kops_agent_tests::registry::Images;
 use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
 
-/// Downloads and images that are built once and served to every test cluster.
+/// Downloads and images that are built once for all test clusters.
 pub struct Assets {
     pub releases: Releases,
     pub images: Arc<Images>,
     kube: PathBuf,
 }
 
-/// Builds the assets on the first call. All tests share them.
+/// The assets that all tests share. The first call builds them.
 pub fn assets() -> &'static Assets {
     static ASSETS: OnceLock<Assets> = OnceLock::new();
     ASSETS.get_or_init(|| {
@@ -30,8 +30,8 @@ pub fn assets() -> &'static Assets {
     })
 }
 
-/// The programs of a cluster's machines: their versions, and the folders that have them. If several folders have a program, the
-/// first of them is used.
+/// The programs of a cluster's machines: their versions, and the folders that contain them. If several folders contain a
+/// program, the first folder is used.
 pub struct Programs {
     pub releases: Releases,
     folders: Vec<PathBuf>,
@@ -44,7 +44,7 @@ impl Programs {
         Programs { releases: releases.clone(), folders: vec![kube.clone()] }
     }
 
-    /// Replaces kubelet by the build of `tests/kube/kubelet-1.34`. All other programs stay the ones of `tests/kube`.
+    /// Replaces kubelet by the build of `tests/kube/kubelet-1.34`. All other programs stay those from `tests/kube`.
     pub fn with_kubelet_1_34(mut self) -> Programs {
         let folder = self.with("kube/kubelet-1.34/build");
         self.releases.kubernetes = machine_store::version_in(&folder, "kubernetes").unwrap();
@@ -63,7 +63,8 @@ impl Programs {
         folder
     }
 
-    /// The downloads, by the paths of their URLs. For the other architecture, they are only stand-ins.
+    /// The downloads, by the paths of their URLs. For the architecture that this host does not have, the downloads are
+    /// stand-ins.
     pub fn downloads(&self) -> BTreeMap<String, Vec<u8>> {
         let program = |name: &str, version: &str| machine_store::program_in(&self.folders, name, version);
         let mut downloads = self.releases.stand_ins().unwrap();
@@ -72,7 +73,7 @@ impl Programs {
     }
 }
 
-/// Makes the registry's images from the programs in the folder `kube`.
+/// The registry's images, made from the programs in the folder `kube`.
 pub fn images(kube: &Path, releases: &Releases) -> Images {
     let program = |name: &str| fs::read(kube.join(name)).unwrap();
     let runner = program("go-runner");
@@ -103,7 +104,7 @@ pub fn images(kube: &Path, releases: &Releases) -> Images {
     images
 }
 
-/// The files of this host's iptables, by path: the program under each name that kube-proxy calls, its modules and its
+/// The files of this host's iptables, by path: the program under each name by which kube-proxy calls it, its modules and its
 /// libraries.
 fn iptables() -> Vec<(String, Vec<u8>)> {
     let program = fs::canonicalize("/usr/sbin/iptables-nft").unwrap();
@@ -111,7 +112,7 @@ fn iptables() -> Vec<(String, Vec<u8>)> {
     let modules: Vec<PathBuf> = fs::read_dir(modules).unwrap().map(|module| module.unwrap().path()).collect();
     let ldd = Command::new("ldd").arg(&program).args(&modules).output().unwrap();
     let ldd = String::from_utf8(ldd.stdout).unwrap();
-    // Before the libraries of a file, ldd prints the file's own name with a colon.
+    // Before the libraries of each file, ldd prints the file's path, with a colon at its end.
     let libraries = ldd.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
     let loaded: BTreeSet<PathBuf> = libraries.map(PathBuf::from).chain(modules).collect();
     let names = ["iptables", "ip6tables"].into_iter();
@@ -128,8 +129,8 @@ pub fn etcd_pod(registry: &str, name: &str, client: u16, peer: u16) -> String {
 }
 
 /// The manifest of the pod of member `number` of an etcd cluster whose members have these `addresses`. Each member serves
-/// clients at the port `client` and peers at the port `peer`. The pod does not have the volumes that the real
-/// etcd-manager looks for.
+/// clients at the port `client` and peers at the port `peer`. The pod has none of the volumes that the real etcd-manager would
+/// mount.
 pub fn etcd_member(
     registry: &str,
     name: &str,

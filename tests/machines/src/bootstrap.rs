@@ -23,7 +23,7 @@ answer = connection.getresponse()
 print(answer.status, hashlib.sha256(tls.getpeercert(True)).hexdigest(), answer.read().decode(), sep="\n")
 "#;
 
-/// The server's response to a machine that trusts the cluster's CA.
+/// The bootstrap server's response. The client trusts the cluster's CA.
 pub struct Answer {
     pub status: u16,
     /// The SHA-256 digest of the server's certificate, in hexadecimal.
@@ -31,14 +31,15 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Sends a request to the server. If `token` is empty, the request has no token. Panics if no response comes.
+/// Sends a request to the bootstrap server. If `token` is empty, the request has no token. Panics if the server
+/// does not respond.
 #[track_caller]
 pub fn ask(from: &Machine, server: IpAddr, token: &str, body: &str) -> Answer {
     let (address, name) = (server.to_string(), server_name());
     read(&from.run(&["python3", "-c", ASK, &address, &name, token, body]))
 }
 
-/// Like `ask`, but returns `None` if no response comes.
+/// Like `ask`, but returns `None` if the server does not respond.
 pub fn try_ask(from: &Machine, server: IpAddr, token: &str, body: &str) -> Option<Answer> {
     let (address, name) = (server.to_string(), server_name());
     let asked = from.try_run(&["python3", "-c", ASK, &address, &name, token, body]);

@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::network::Network;
 
-/// Timeout of the TLS handshake, the request and the response together.
+/// The timeout for TLS handshake, request and response together.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Client {
@@ -29,7 +29,7 @@ pub struct Client {
     config: Arc<ClientConfig>,
 }
 
-/// A server: its address, and the name that its certificate must have.
+/// A server's address, and the name that the server's certificate must have.
 pub struct Server {
     pub at: SocketAddr,
     pub name: String,
@@ -39,13 +39,13 @@ pub struct Server {
 pub type Answer = (StatusCode, String);
 
 impl Client {
-    /// A client at `address`, which is one of the test's own addresses. The client trusts the CA `authority` and shows no
+    /// A client at `address`, which is one of the test's own addresses. The client trusts the CA `authority` and has no
     /// certificate.
     pub fn at(address: IpAddr, authority: &str) -> Client {
         Client { address, config: Arc::new(trusting(authority).with_no_client_auth()) }
     }
 
-    /// Like `at`, but the client shows this certificate.
+    /// Like `at`, but the client authenticates with this certificate.
     pub fn showing(address: IpAddr, authority: &str, certificate: &str, key: &KeyPair) -> Client {
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -53,7 +53,7 @@ impl Client {
         Client { address, config: Arc::new(config) }
     }
 
-    /// Sends one request, without retries. Fails if no response comes within 30 s.
+    /// Sends one request, without retries. Fails if the response takes longer than 30 s.
     pub fn ask(
         &self,
         network: &Network,
@@ -79,7 +79,7 @@ impl Client {
         let stream = tokio::net::TcpStream::from_std(stream)?;
         let stream = TlsConnector::from(self.config.clone()).connect(name, stream).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // This task ends with the runtime.
+        // The task of the connection ends with the runtime.
         tokio::spawn(connection);
         let answer = sender.send_request(request).await?;
         let status = answer.status();

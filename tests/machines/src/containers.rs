@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use crate::machine::Machine;
 
-/// The containers that have a task in containerd. Each line has the container's id, its process id and its status.
+/// The containers with a task in containerd. Each line has the container's id, its process id and its status.
 pub fn containers(machine: &Machine) -> BTreeSet<String> {
     let tasks = machine.run(&["ctr", "--namespace", "k8s.io", "tasks", "list"]);
     tasks.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Waits until a static pod runs. This asks containerd, because kubelet may report a static pod to the API server only
-/// after a minute.
+/// Waits until a static pod runs. Asks containerd, because kubelet may report a static pod to the API server a minute
+/// late.
 pub fn static_pod_runs(machine: &Machine, name: &str) {
     let is_its =
         format!("labels.\"io.kubernetes.pod.name\"=={name},labels.\"io.cri-containerd.kind\"==container");

@@ -35,18 +35,18 @@ pub fn metadata(address: IpAddr, id: &str) -> Instance {
     items.map(|(item, answer)| (item.to_owned(), answer)).into()
 }
 
-/// Writes a file into `files`, the folder that is laid over a machine's root.
+/// Writes a file into `files`, the folder that is the upper layer of a machine's root file system.
 pub fn write(files: &Path, path: &str, text: &str) {
     let path = files.join(path.trim_start_matches('/'));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
 }
 
-/// Writes the settings that a machine needs because it shares the host's clock and cgroups.
+/// Writes settings for chrony and kubelet, because a machine shares the host's clock and cgroups.
 pub fn share_host(files: &Path) {
-    // The clock belongs to the host, so chrony runs without setting it (`-x`).
+    // `-x`: chrony must not set the clock, because it is the host's.
     write(files, "/etc/default/chrony", "DAEMON_OPTS=\"-F 1 -x\"\n");
-    // The host may have cgroup v1. kubelet starts on cgroup v1 only with this flag.
+    // With this flag, kubelet also starts on a host with cgroup v1.
     write(
         files,
         "/etc/systemd/system/kubelet.service.d/10-cgroups.conf",

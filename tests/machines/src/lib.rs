@@ -29,8 +29,8 @@ pub fn script(path: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Prints the next step, the test's name and the elapsed time. With `--nocapture`, this shows the steps that make a run
-/// slow.
+/// Prints the next step, the test's name and the elapsed time. With `--nocapture`, this output shows the slow steps of
+/// a run.
 #[allow(clippy::print_stderr)]
 pub fn step(what: &str) {
     static START: OnceLock<Instant> = OnceLock::new();
@@ -38,7 +38,7 @@ pub fn step(what: &str) {
     eprintln!("{since:7.1} s  {}: {what}", thread::current().name().unwrap_or_default());
 }
 
-/// The median. For an even number of values, it is the mean of the two middle values.
+/// The median of the values. If their number is even, the median is the mean of the two middle values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

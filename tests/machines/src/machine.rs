@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use crate::script;
 
-/// A test machine. Dropping it kills its processes and removes its disk.
+/// A test machine. A drop kills the machine's processes and removes its disk.
 pub struct Machine {
     name: &'static str,
-    /// The network namespace: an argument of `tests/machines/machine up`, like `root` and `options`.
+    /// The network namespace, which `tests/machines/machine up` gets as an argument, like `root` and `options`.
     namespace: String,
     root: String,
     options: Vec<String>,
@@ -21,7 +21,7 @@ pub struct Machine {
     leader: Mutex<String>,
 }
 
-/// The result of a program on a machine. The exit code is 124 if the program ran into its timeout of 300 s.
+/// The result of a program on a machine. If the program exceeds its timeout of 300 s, the exit code is 124.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit code. `None` if a signal ended the program.
@@ -34,7 +34,7 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 
 impl Machine {
     /// Boots `root` in this network namespace and waits until systemd has finished the boot. Before the boot, `prepare`
-    /// writes files into the folder that is laid over `root`.
+    /// writes files into the folder that is the upper layer over `root`.
     pub fn boot(
         name: &'static str,
         namespace: &str,
@@ -55,8 +55,8 @@ impl Machine {
         options: &[&str],
         prepare: impl FnOnce(&Path),
     ) -> Machine {
-        // /tmp may be a tmpfs, which is in memory, or an overlayfs, on which another overlayfs cannot have its upper folder.
-        // tests/machines/sweep finds the id of the test's process in the folder's name.
+        // The folder is not in /tmp. A tmpfs would need memory, and an overlayfs cannot be the upper layer of the machine's
+        // overlayfs. From the name of the folder, tests/machines/sweep reads the id of the test's process.
         let prefix = format!("kops-agent-machine.{}-", process::id());
         let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in("/var/tmp").unwrap();
         let files = folder.path().join("machine/files");
@@ -74,7 +74,7 @@ impl Machine {
         machine
     }
 
-    /// Powers on a machine that is off, with its existing disk. Waits only until the machine has a PID 1.
+    /// Powers on a machine that is off. The machine keeps its disk. Waits only until the machine has a PID 1.
     pub fn power_on_again(&self) {
         let at = self.work().display().to_string();
         let mut arguments = vec!["up", &self.namespace, &self.root, &at];
@@ -85,7 +85,7 @@ impl Machine {
 
     /// Powers the machine off, and waits until its process has ended.
     pub fn power_off(&self) {
-        // systemd may close the connection before its response, so systemctl may fail.
+        // systemctl may fail, because systemd may close the connection before it responds.
         self.try_run(&["systemctl", "poweroff"]);
         let process = fs::read_to_string(self.work().join("pid")).unwrap();
         let is_on = format!("/proc/{}", process.trim());
@@ -99,8 +99,8 @@ impl Machine {
         self.leader.lock().clear();
     }
 
-    /// The folder that is laid over the machine's root. It has the files that the machine wrote, even while the machine is
-    /// off. Files in /var/lib/containerd and /var/lib/kubelet are elsewhere.
+    /// The upper layer of the machine's root file system. It contains the files that the machine has written, even while the
+    /// machine is off. Files in /var/lib/containerd and /var/lib/kubelet are in separate folders.
     pub fn files(&self) -> PathBuf {
         self.work().join("files")
     }
@@ -110,7 +110,7 @@ impl Machine {
         self.has_booted();
     }
 
-    /// Runs `act`, which has the machine reboot, and waits until the machine has booted again.
+    /// Runs `act`, which makes the machine reboot. Waits until the machine has booted again.
     pub fn is_rebooted_by(&self, act: impl FnOnce()) {
         let before = self.leader();
         act();
@@ -121,12 +121,12 @@ impl Machine {
     /// Reboots a machine that may not finish its boot. Waits only until the machine has a new PID 1.
     pub fn reboot_at_work(&self) {
         let before = self.leader();
-        // systemd may close the connection before its response, so systemctl may fail.
+        // systemctl may fail, because systemd may close the connection before it responds.
         self.try_run(&["systemctl", "reboot"]);
         self.has_another_leader(&before);
     }
 
-    /// Waits until the machine's PID 1 is another process than `before`, and records the ID of that process on this host.
+    /// Waits until the machine's PID 1 is a process other than `before`. Records the host's id of the new process.
     fn has_another_leader(&self, before: &str) {
         let leader = self.until("it has a PID 1", || {
             let leader =
@@ -145,7 +145,7 @@ impl Machine {
         });
     }
 
-    /// The process id, on this host, of the machine's PID 1. It is empty while the machine is off.
+    /// The host's process id of the machine's PID 1. Empty while the machine is off.
     fn leader(&self) -> String {
         self.leader.lock().clone()
     }
@@ -177,7 +177,7 @@ impl Machine {
         Ended::from_command(nsenter.output().unwrap())
     }
 
-    /// Runs a program that must succeed, and returns what it printed.
+    /// Runs a program on the machine, and returns the program's standard output. Panics if the program fails.
     #[track_caller]
     pub fn run(&self, command: &[&str]) -> String {
         let ended = self.try_run(command);
@@ -185,7 +185,7 @@ impl Machine {
         ended.stdout
     }
 
-    /// Runs a program of this host in the machine's network namespace, and returns its output. Panics if the program fails.
+    /// Runs a program from the host in the machine's network namespace, and returns its output. Panics if the program fails.
     #[track_caller]
     pub fn run_beside(&self, command: &[&str]) -> String {
         let leader = self.leader();
@@ -208,7 +208,7 @@ impl Machine {
         self.run(&["cat", path])
     }
 
-    /// Writes a file on the machine. Makes its folder if the folder is missing.
+    /// Writes a file on the machine. Creates the folder of the file if it is missing.
     pub fn write(&self, path: &str, text: &str) {
         self.run(&["mkdir", "--parents", Path::new(path).parent().unwrap().to_str().unwrap()]);
         self.run(&["sh", "-c", "printf %s \"$1\" >\"$0\"", path, text]);
@@ -218,7 +218,8 @@ impl Machine {
         self.run(&["systemctl", "show", "--value", "--property", property, unit]).trim().to_owned()
     }
 
-    /// Calls `answer` every 100 ms until it returns `Some`. Panics after 300 s, with the console's and the journal's text.
+    /// Calls `answer` every 100 ms until it returns `Some`. Panics after 300 s. The message contains the console's and the
+    /// journal's text.
     #[track_caller]
     pub fn until<T>(&self, what: &str, answer: impl Fn() -> Option<T>) -> T {
         self.until_within(Duration::from_secs(300), what, answer)

@@ -33,11 +33,12 @@ impl Family {
         if address.is_ipv6() { Family::Ipv6 } else { Family::Ipv4 }
     }
 
-    /// The address of the machine with this number. The number must be more than 1: the test has the address that ends in 1.
+    /// The address of the machine with this number. The number must be more than 1, because the test itself has the address
+    /// with number 1.
     pub fn address(self, number: u8) -> IpAddr {
         match self {
             Family::Ipv4 => Ipv4Addr::new(10, 99, 0, number).into(),
-            // EC2's addresses in a subnet differ within the first 80 bits, so the number is also in bits 65 to 80.
+            // EC2's addresses in a subnet differ within the first 80 bits, so bits 65 to 80 also contain the number.
             Family::Ipv6 => {
                 let part = 0xff00 | u16::from(number);
                 Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, part, 0, 0, number.into()).into()
@@ -70,14 +71,14 @@ impl Family {
     }
 }
 
-/// A network of namespaces. Dropping it removes the namespaces.
+/// Network namespaces that are connected with each other. A drop removes the namespaces.
 pub struct Network {
     name: String,
     family: Family,
 }
 
 impl Network {
-    /// Makes a network with a namespace for each machine. All addresses must be of one family.
+    /// Makes a network with one namespace for each machine. All addresses must be of one family.
     pub fn up(machines: &[(&str, IpAddr)]) -> Network {
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| drop(script("machines/sweep", &[])));
@@ -102,7 +103,7 @@ impl Network {
         format!("{}-{machine}", self.name)
     }
 
-    /// Limits the rate of the traffic to a machine. `rate` is in the syntax of tc(8), such as `1gbit`.
+    /// Limits the rate of the network traffic to a machine. `rate` is in the syntax of tc(8), such as `1gbit`.
     pub fn limit(&self, machine: &str, rate: &str) {
         let shape = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"];
         let tc =
@@ -110,7 +111,7 @@ impl Network {
         assert!(tc.unwrap().success(), "the link of {machine} cannot be limited");
     }
 
-    /// A TCP listener that the machines can reach. Port 0 means a free port.
+    /// A TCP listener that the machines can reach. Port 0 selects a free port.
     pub fn listen(&self, address: impl Into<IpAddr>, port: u16) -> TcpListener {
         let address = address.into();
         self.inside(move || TcpListener::bind((address, port)).unwrap())
@@ -135,13 +136,13 @@ impl Network {
         })
     }
 
-    /// Gives the test another address in the network.
+    /// Adds an address of the test to the network.
     pub fn add_address(&self, address: IpAddr) {
         let family = Family::new(address);
         let address = format!("{address}/{}", family.prefix_length());
         let mut add = vec!["address", "add", &address, "dev", "machines"];
         if family == Family::Ipv6 {
-            // Duplicate address detection would delay the address, and no other machine has it.
+            // Duplicate address detection would delay the address. It is not needed, because no machine has this address.
             add.push("nodad");
         }
         self.ip(&add);
@@ -169,7 +170,8 @@ impl Network {
 
     fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let namespace = std::fs::File::open(format!("/run/netns/{}", self.name)).unwrap();
-        // A socket stays in the network namespace of the thread that made it, and `setns` moves only the thread that calls it.
+        // `setns` moves only the calling thread. A socket stays in the namespace in which it was created, so the socket is
+        // created in a thread of its own.
         let work = move || {
             setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
             work()

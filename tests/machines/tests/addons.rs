@@ -13,11 +13,12 @@ const UNIT: &str = "kops-agent-addons.service";
 /// The id of the service's user. Source: kOps' pkg/wellknownusers.
 const UID: &str = "10013";
 const POD: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
-/// The pod that mirrors the service's readiness.
+/// The manifest of the pod whose readiness mirrors the readiness of the add-ons service.
 const MIRROR: &str = "/etc/kubernetes/manifests/kops-agent-addons.manifest";
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 
-/// Checks that a run at boot replaces the pod with the service, and brings the pod back if the setting is off.
+/// Checks that a run at boot replaces the channels pod with the add-ons service. If the setting is off, a run restores the
+/// pod.
 pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let is_there = |path: &str| machine.try_run(&["test", "-e", path]).code == Some(0);
@@ -31,7 +32,7 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     service::is_clean(machine, UNIT);
     is_confined(machine, UNIT, UID);
     is_applied(cluster, "1");
-    // The service reads the channel again after a minute.
+    // The service reads the channel every minute.
     put(cluster, "2");
     is_applied(cluster, "2");
     machine.until("it leads, and says so", || is("StatusText").starts_with("leading").then_some(()));
@@ -47,7 +48,7 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     });
 
     converge(cluster, "false");
-    // The package's own unit file stays installed, but it is disabled.
+    // The package's unit file stays installed, but the unit is disabled.
     assert!(
         is_there(POD)
             && !is_there(SETTINGS)
@@ -55,12 +56,12 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
             && !is_there(&format!("/etc/systemd/system/{UNIT}"))
     );
     assert_eq!((is("ActiveState").as_str(), is("UnitFileState").as_str()), ("inactive", "disabled"));
-    // The test of `reset` later checks that a reset removes the service.
+    // The service stays on, because a later test checks that a reset removes the service.
     converge(cluster, "true");
     assert_eq!(is("ActiveState"), "active");
 }
 
-/// Writes an add-on into the state store's channel: a ConfigMap with this value. It replaces the one from the last call.
+/// Adds an add-on to the state store's channel: a ConfigMap with this value. A second call replaces the add-on of the first.
 fn put(cluster: &Cluster, value: &str) {
     const NAMED: &str = "  - name: example.addons.k8s.io\n";
     let folder = cluster.store.cluster_folder().join("addons");

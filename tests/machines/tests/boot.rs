@@ -16,8 +16,8 @@ const UNIT: &str = "kops-configuration.service";
 const WAITING: &str = "/run/systemd/system/kops-configuration.service.d/waiting.conf";
 const CONTAINERD: &str = "/etc/containerd/config.toml";
 
-/// The boot script's call waits for a concurrent run, but not for the run of the unit that it installs. The unit's run may
-/// wait for other parts of cloud-init.
+/// The boot script calls the agent, which installs a unit. The call waits for a concurrent run. It does not wait for the
+/// unit's run, because that run may wait for other parts of cloud-init.
 pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machine) {
     machine.run(&["mkdir", "-p", "/var/lib/kops-agent"]);
     let hold =
@@ -39,7 +39,7 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
         starting.join().unwrap()
     });
     assert_eq!(started.code, Some(0), "{}", machine.explain(&started));
-    // The unit's run is still active, because it takes longer than the call.
+    // The unit's run is still active, because this run takes longer than the call.
     assert_eq!(machine.show(UNIT, "ActiveState"), "activating", "{}", machine.explain(&started));
     machine.run(&["rm", "/root/holds-lock", "/root/said"]);
     machine.until("the unit has come to its end", || {
@@ -53,7 +53,7 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
     );
 }
 
-/// If the kernel kills a run at boot, for example because memory is short, systemd starts the run again.
+/// If the kernel kills a run at boot, for example because memory is short, systemd restarts the run.
 pub fn a_killed_run_is_started_again(machine: &Machine) {
     const NEVER: &str = "/root/never-written-to";
     machine.run(&["mkfifo", NEVER]);
@@ -77,7 +77,7 @@ pub fn a_killed_run_is_started_again(machine: &Machine) {
     assert_eq!(machine.show(UNIT, "Result"), "success");
 }
 
-/// If the store denies secrets, a working control plane stays unchanged.
+/// If the store denies access to secrets, a converged control plane stays unchanged.
 pub fn a_store_that_denies_secrets_changes_nothing(cluster: &Cluster) {
     const TOKENS: &str = "/srv/kubernetes/kube-apiserver/known_tokens.csv";
     let machine = &cluster.control_plane;
@@ -93,7 +93,8 @@ pub fn a_store_that_denies_secrets_changes_nothing(cluster: &Cluster) {
     assert_eq!(again.code, Some(0), "{}", machine.explain(&again));
 }
 
-/// Between `kops update cluster` and the rolling update, the agent keeps a node at its last applied configuration.
+/// After `kops update cluster`, the rolling update has not yet reached a node. Until then, the agent keeps the node at its
+/// last applied configuration.
 pub fn a_superseded_node_is_repaired(cluster: &Cluster, node: &Machine) {
     let file = cluster.store.cluster_folder().join(format!("igconfig/node/{NODES}/nodeupconfig.yaml"));
     let applied = fs::read(&file).unwrap();
@@ -117,7 +118,7 @@ pub fn a_superseded_node_is_repaired(cluster: &Cluster, node: &Machine) {
     assert_eq!(status.code, Some(0), "{status:?}");
     assert!(status.stdout.contains("superseded   since "), "{status:?}");
 
-    // The store is unreachable as well, like at a reboot during an outage.
+    // The store is now unreachable too, as after a reboot during an outage.
     let without_store = [
         "env",
         "S3_ENDPOINT=http://127.0.0.1:1",

@@ -28,9 +28,8 @@ use kops_agent_machines::instance::{self, hostname};
 use kops_agent_machines::machine::{Ended, Machine};
 use kops_agent_machines::network::{HOST, METADATA, Network};
 
-/// The agent's path on machines. kOps' boot script puts nodeup there.
+/// The agent's path on machines: the path at which kOps' boot script installs nodeup.
 pub const AGENT: &str = "/opt/kops/bin/nodeup";
-/// The path of the boot config on machines.
 pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 
 /// The port of kops-controller's bootstrap server (`KopsControllerPort` in pkg/wellknownports).
@@ -41,19 +40,19 @@ pub const POD: &str = "/root/pod.yaml";
 
 pub const CONTROL_PLANE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 10));
 const NODE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 11));
-/// The name of the control plane's Node. On AWS, the name of a Node is the instance id.
+/// The name of the control plane's Node. On AWS, a Node has the instance id as its name.
 pub const CONTROL_PLANE_NAME: &str = "i-0d3a0c0ffee000001";
 /// The name of the worker's Node. See [`CONTROL_PLANE_NAME`].
 pub const NODE_NAME: &str = "i-0d3a0c0ffee000002";
 
-/// The version of kOps that writes a cluster's store, and the programs of the cluster's machines.
+/// The version of kOps that wrote a cluster's store, and the programs of the cluster's machines.
 pub struct Written {
-    /// `None` for the kOps of the example store.
+    /// The version of kOps. `None` for the version of the example store.
     pub kops: Option<&'static str>,
     pub programs: Programs,
 }
 
-/// A cluster. Dropping it ends its machines first, and then the servers that the machines use.
+/// A cluster. A drop ends the machines first, and afterwards the servers that the machines use.
 pub struct Cluster {
     pub control_plane: Machine,
     pub node: Machine,
@@ -63,18 +62,17 @@ pub struct Cluster {
     pub ec2: Ec2,
     pub sts: Sts,
     pub s3: S3Server,
-    /// The servers of a worker that may not read all of the store. If it is set, the worker has only these servers and not
-    /// [`Cluster::s3`].
+    /// The servers for a worker that may not read the whole store. If set, the worker uses these servers and not [`Cluster::s3`].
     servers_of_worker: Option<ServersOfWorker>,
     _others: [LoopbackServer; 2],
     network: Network,
     _folder: TempDir,
 }
 
-/// The servers that kOps gives a worker which may not read all of the store.
+/// The servers for a worker that may not read the whole store.
 struct ServersOfWorker {
     kops_controller: KopsController,
-    /// A stand-in for the state store. It refuses the files that the worker's role may not read.
+    /// The stand-in for the state store. It denies the files that the worker's role may not read.
     s3: S3Server,
 }
 
@@ -83,13 +81,12 @@ fn environment(s3: &S3Server) -> [String; 4] {
 }
 
 impl Cluster {
-    /// Boots the machines of a cluster from the root file system of this Debian suite. The machines have no part of
-    /// Kubernetes yet.
+    /// Boots the machines of a cluster from the root file system of this Debian suite. Kubernetes is not installed on the machines yet.
     pub fn boot(suite: &str) -> Cluster {
         Cluster::boot_written(suite, &Written { kops: None, programs: Programs::newest() })
     }
 
-    /// Like [`Cluster::boot`], with another store.
+    /// Like [`Cluster::boot`], with the store and programs of `written`.
     pub fn boot_written(suite: &str, written: &Written) -> Cluster {
         let root = PathBuf::from(kops_agent_machines::script("machines/root", &[suite]).trim());
         let network = Network::up(&[("control-plane", CONTROL_PLANE_ADDRESS), ("node", NODE_ADDRESS)]);
@@ -113,7 +110,7 @@ impl Cluster {
             ec2.put(id, Ec2Instance::of_group(CLUSTER, group));
         }
         let sts = Sts::start_on(network.listen(HOST, 0)).unwrap();
-        // The control plane's role may call EC2.
+        // The control plane's role has access to EC2.
         let of_control_plane = Principal::instance(&format!("masters.{CLUSTER}"), CONTROL_PLANE_NAME);
         sts.put(&Principal {
             access_key: "AKIDEXAMPLE".into(),
@@ -158,7 +155,7 @@ impl Cluster {
         }
     }
 
-    /// The environment variables with which an agent reaches the state store, as `NAME=VALUE`.
+    /// The environment variables that give an agent access to the state store, as `NAME=VALUE`.
     pub fn environment(&self) -> [String; 4] {
         environment(&self.s3)
     }
@@ -168,8 +165,8 @@ impl Cluster {
         CONFIG_BASE
     }
 
-    /// From now on, the worker has what kOps gives a worker: a stand-in for kops-controller, which serves this configuration, and a role
-    /// that may not read these folders and files of the cluster in the state store.
+    /// Restricts the worker as kOps does. A stand-in for kops-controller serves this configuration to the worker. The worker's role may
+    /// not read the `forbidden` folders and files of the cluster in the state store.
     pub fn restrict_the_worker(&mut self, nodeup_config: String, forbidden: &[&str]) {
         let authority = keysets().iter().find(|keyset| keyset.name == "kubernetes-ca").unwrap().clone();
         let served = Served {
@@ -189,43 +186,42 @@ impl Cluster {
         self.servers_of_worker = Some(ServersOfWorker { kops_controller, s3 });
     }
 
-    /// The worker's stand-in for kops-controller.
     pub fn kops_controller(&self) -> &KopsController {
         &self.servers_of_worker.as_ref().unwrap().kops_controller
     }
 
-    /// Runs a command of the agent's on a machine, as an operator would.
+    /// Runs a command of the agent on a machine, as an operator does.
     pub fn agent(&self, machine: &Machine, verb: &str, flags: &[&str]) -> Ended {
         let of_worker = self.servers_of_worker.as_ref().filter(|_| machine.name() == self.node.name());
         let environment = environment(of_worker.map_or(&self.s3, |servers| &servers.s3));
         let mut command = vec!["env"];
         command.extend(environment.iter().map(String::as_str));
         command.extend(match of_worker {
-            // The worker proves its identity to kops-controller with its role's key.
+            // For kops-controller, the worker proves its identity with its role's key.
             Some(_) => &["AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=secret", AGENT][..],
             None => &[AGENT],
         });
         command.extend([verb, "--conf", BOOT_CONFIG]);
         if of_worker.is_none() {
-            // A worker's boot config does not name the state store.
+            // The boot config of a worker does not contain the state store's URL.
             command.extend(["--config-base", CONFIG_BASE]);
         }
         command.extend(flags);
-        // In most tests, no server can give a disruption slot yet.
+        // In most tests, no server gives disruption slots, so the run must not wait for a slot.
         if matches!(verb, "converge" | "verify") && !flags.contains(&"--max-unavailable") {
             command.extend(["--max-unavailable", "0"]);
         }
         machine.try_run(&command)
     }
 
-    /// Does what kOps' boot script does after it has downloaded nodeup: runs nodeup to install its unit, which converges.
-    /// Standard error goes to the file `said` on the machine.
+    /// Calls nodeup as kOps' boot script does after the download. The call installs nodeup's unit, which converges. Standard error goes
+    /// to the file `said` on the machine.
     pub fn start_as_user_data_does(&self, machine: &Machine, said: &str) -> Ended {
         let environment = self.environment();
         let mut command = vec!["sh", "-c", "said=$0; exec env \"$@\" 2>$said", said];
         command.extend(environment.iter().map(String::as_str));
         let conf = format!("--conf={BOOT_CONFIG}");
-        // Without `--retries=0`, the agent retries for ever, like nodeup.
+        // Without `--retries=0`, the agent retries without end, like nodeup.
         command.extend([AGENT, "--install-systemd-unit", &conf, "--v=2", "--retries=0"]);
         machine.try_run(&command)
     }
@@ -246,20 +242,19 @@ impl Cluster {
         (ended.code == Some(0)).then_some(ended.stdout)
     }
 
-    /// Replaces `old` by `new` in the cluster's spec.
+    /// Replaces the only occurrence of `old` in the cluster's spec by `new`.
     pub fn edit_spec(&self, old: &str, new: &str) {
         edit(&self.store.cluster_folder().join("cluster-completed.spec"), old, new).unwrap();
     }
 }
 
-/// All clusters share one set of keys, because making keys takes seconds.
+/// The keys of all clusters. They are made only once, because this takes seconds.
 fn keysets() -> &'static [Keyset] {
     static KEYSETS: OnceLock<Vec<Keyset>> = OnceLock::new();
     KEYSETS.get_or_init(|| make_keysets().unwrap())
 }
 
-/// Debian packages, by the URL paths with which apt requests them from a flat repository. Newer versions of apt also escape
-/// tildes.
+/// Debian packages, by the URL paths by which apt requests them from a flat repository. Newer versions of apt also escape tildes.
 fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let spellings = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap().replace('%', "%25").replace('+', "%2b");
@@ -270,7 +265,7 @@ fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 impl Written {
-    /// A store of this version of kOps, which is older than that of the example store.
+    /// The store of a version of kOps that is older than the version of the example store.
     pub fn by(kops: &'static str, mut programs: Programs) -> Written {
         programs.releases.cni_plugins = releases_before_1_37().cni_plugins;
         Written { kops: Some(kops), programs }
@@ -282,8 +277,9 @@ impl Written {
         downloads
     }
 
-    /// containerd's settings for a test machine, as `spec.containerd.configAdditions`. A host of tests may not lower the OOM score, which
-    /// containerd would try for every pod. kOps 1.34 and 1.35 write the configuration of containerd 1 for every containerd.
+    /// containerd's settings for a test machine, as `spec.containerd.configAdditions`. containerd must not lower the OOM score of pods,
+    /// because the test host may forbid it. kOps 1.34 and 1.35 write the configuration format of containerd 1 for every version of
+    /// containerd.
     fn containerd_settings(&self) -> String {
         let is_of_1 = self.programs.releases.containerd.starts_with("1.");
         let plugin = match is_of_1 || self.kops.is_some_and(|kops| kops < "1.36") {
@@ -292,7 +288,7 @@ impl Written {
         };
         let mut settings = format!("      plugins.\"{plugin}\".restrict_oom_score_adj: \"true\"\n");
         if is_of_1 {
-            // Debian's containerd has another default.
+            // The default of Debian's containerd differs from kOps' folder.
             settings.push_str(&format!("      plugins.\"{plugin}\".cni.bin_dir: /opt/cni/bin\n"));
         }
         settings
@@ -304,7 +300,7 @@ fn adapt(store: &ExampleStore, written: &Written, registry: &str) {
     let folder = store.cluster_folder();
     let example = kops_agent_tests::example_store::releases();
     let releases = &written.programs.releases;
-    // Images have the programs of `tests/kube`, also if kubelet is older.
+    // The images contain the programs of `tests/kube`, even if kubelet is older.
     let of_images = &assets().releases.kubernetes;
     for file in [
         "cluster-completed.spec",
@@ -322,7 +318,7 @@ fn adapt(store: &ExampleStore, written: &Written, registry: &str) {
         fs::write(&path, text.replace(&example.runc, &releases.runc)).unwrap();
     }
     let spec = folder.join("cluster-completed.spec");
-    // kubelet must not evict pods because this host's disk is full.
+    // Without this change, kubelet would evict pods if the disk of the test host is full.
     let text = fs::read_to_string(&spec).unwrap();
     let disk = ",nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<10%,imagefs.inodesFree<5%";
     assert_eq!(text.matches(disk).count(), 2, "the example's spec has no such eviction setting any more");
@@ -332,9 +328,8 @@ fn adapt(store: &ExampleStore, written: &Written, registry: &str) {
         written.containerd_settings()
     );
     edit(&spec, "  containerd:\n", &containerd).unwrap();
-    // These clusters run without kube-proxy.
     edit(&spec, "  kubeProxy:\n", "  kubeProxy:\n    enabled: false\n").unwrap();
-    // Each component is the only candidate. With leader election, a component on a slow disk may lose its lease and exit.
+    // The cluster has one control plane, so leader election is useless. On a slow disk, a component could lose its lease and exit.
     let text = fs::read_to_string(&spec).unwrap();
     assert_eq!(
         text.matches("leaderElect: true").count(),
@@ -352,7 +347,7 @@ fn adapt(store: &ExampleStore, written: &Written, registry: &str) {
     }
 }
 
-/// Writes the files that a machine has at boot in addition to its distribution.
+/// Writes the files that a machine has at boot in addition to the files of its distribution.
 fn install(
     files: &Path,
     store: &ExampleStore,
@@ -367,7 +362,7 @@ fn install(
     fs::copy(crate::agent(), &agent).unwrap();
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
 
-    // Network files: host names, the package repository, and the CNI configuration that gives pods their addresses.
+    // Network files: host names, the package repository, and the CNI configuration for pod addresses.
     let hosts = format!(
         "127.0.0.1 localhost\n{address} {hostname}\n{CONTROL_PLANE_ADDRESS} api.internal.{CLUSTER}\n"
     );
@@ -380,7 +375,8 @@ fn install(
     crate::service::install(files);
 }
 
-/// A pod for the worker. It tolerates all taints, because no cloud controller removes the taint of a new Node here.
+/// A pod for the worker. It tolerates all taints, because this cluster has no cloud controller, which would remove the taint of a new
+/// Node.
 fn pod() -> String {
     format!(
         "apiVersion: v1

@@ -21,11 +21,11 @@ const CONFIG: &str = "/etc/kubernetes/kops-controller/config.yaml";
 const DROP_IN: &str = "/run/systemd/system/kops-agent-controller.service.d/test.conf";
 /// The id of the service's user. Source: kOps' pkg/wellknownusers.
 pub const UID: &str = "10011";
-/// The highest accepted exposure level of `systemd-analyze security`, whose scale ends at 10.
+/// The maximum exposure level of `systemd-analyze security`, on a scale from 0 to 10.
 const MOST_EXPOSED: f32 = 2.0;
-/// The instance id of a machine that is not a node yet.
+/// The instance id of a machine that joins in a test.
 const NEW: &str = "i-0d3a0c0ffee000003";
-/// Checks that a run at boot installs, enables and starts the service, which then leads.
+/// Checks that a run at boot installs, enables and starts the service, and that the service becomes the leader.
 pub fn is_set_up_by_a_run_at_boot(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let rbac = fs::read_to_string(kops_agent_machines::path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
@@ -36,7 +36,7 @@ pub fn is_set_up_by_a_run_at_boot(cluster: &Cluster) {
     let cloud: String = cloud.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     machine.write("/etc/sysconfig/kops-agent-controller", &cloud);
     machine.run(&["chmod", "600", "/etc/sysconfig/kops-agent-controller"]);
-    // No server can give a disruption slot for the API server's restart yet.
+    // The controller does not run yet, so no server can give a disruption slot for the restart of the API server.
     machine.write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_MAX_UNAVAILABLE=0\n");
     let ended = machine.try_run(&["systemctl", "restart", AT_BOOT]);
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
@@ -46,7 +46,8 @@ pub fn is_set_up_by_a_run_at_boot(cluster: &Cluster) {
     leads(cluster);
 }
 
-/// When the start of the service has ended, the ports for machines (3988) and probes (3985) already accept connections.
+/// When systemd reports that the service has started, the ports for machines (3988) and probes (3985) already accept
+/// connections.
 pub fn has_started_when_it_serves(machine: &Machine) {
     let connect = format!(
         "systemctl restart {UNIT} && exec python3 -c 'import socket\nfor port in (3988, 3985): socket.create_connection((\"127.0.0.1\", port)).close()'"
@@ -76,7 +77,7 @@ pub fn is_confined(machine: &Machine, unit: &str, uid: &str) {
     ] {
         assert!(status.lines().any(|line| line == format!("{field}:\t{value}")), "{field} of {status}");
     }
-    // Even root cannot write in the service's mount namespace.
+    // In the service's mount namespace, not even root can write to these folders.
     for place in ["/etc/kubernetes/kops-controller", "/usr/bin", "/var/lib", "/run", "/root"] {
         let file = format!("{place}/written");
         let written = machine.try_run(&["nsenter", "--target", &process, "--mount", "touch", &file]);
@@ -126,14 +127,14 @@ fn ask(cluster: &Cluster, token: &str, body: &str) -> Answer {
     bootstrap::ask(&cluster.node, CONTROL_PLANE_ADDRESS, token, body)
 }
 
-/// Checks that a request without a token is rejected. Returns the digest of the server's certificate.
+/// Checks that the server rejects a request without a token. Returns the digest of the server's certificate.
 fn refuses_strangers(cluster: &Cluster) -> String {
     let answer = ask(cluster, "", "{}");
     assert_eq!(answer.status, 403, "{}", answer.body);
     answer.certificate
 }
 
-/// A new machine gets its certificates, signed with a key that only the service's user and root may read.
+/// The service signs the certificate of a new machine. Only the service's user and root can read the signing key.
 pub fn serves_machines(cluster: &Cluster) {
     refuses_strangers(cluster);
     let machine = Principal::instance(&format!("nodes.{CLUSTER}"), NEW);
@@ -147,14 +148,14 @@ pub fn serves_machines(cluster: &Cluster) {
     assert!(answer.body.contains("-----BEGIN CERTIFICATE-----"), "{}", answer.body);
 }
 
-/// When systemd stops the service, the service releases the Lease and exits with 0, in less than 25 s.
+/// When systemd stops the service, the service releases the Lease and exits with 0 within 25 s.
 pub fn stops(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     leads(cluster);
     let asked = Instant::now();
     machine.run(&["systemctl", "stop", UNIT]);
     let taken = asked.elapsed().as_secs_f32();
-    // The unit has `TimeoutStopSec=30s`, after which systemd kills the service.
+    // The unit has `TimeoutStopSec=30s`, so systemd would kill the service after 30 s.
     assert!(taken < 25.0, "stopping took {taken} s");
     assert_eq!(machine.show(UNIT, "Result"), "success");
     assert_eq!(machine.show(UNIT, "ExecMainStatus"), "0");
@@ -163,8 +164,8 @@ pub fn stops(cluster: &Cluster) {
     leads(cluster);
 }
 
-/// systemd restarts the service if it is killed, and if it is stuck. The watchdog ends a stuck service with SIGKILL, which
-/// leaves no core dump. The service then leads again, although it did not release the Lease.
+/// systemd restarts a killed service and a stuck service. The watchdog ends a stuck service with SIGKILL, because SIGKILL
+/// writes no core dump. The restarted service becomes the leader, although the old process did not release the Lease.
 pub fn is_started_again(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let before = holder(cluster);
@@ -187,7 +188,7 @@ pub fn is_started_again(cluster: &Cluster) {
     leads_as_another(cluster, &before);
 }
 
-/// If node mode issues a new certificate, the running process starts to show it without a restart.
+/// If node mode issues a new certificate, the running service serves it without a restart.
 pub fn uses_a_new_certificate(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let before = (refuses_strangers(cluster), machine.show(UNIT, "InvocationID"));
@@ -199,8 +200,8 @@ pub fn uses_a_new_certificate(cluster: &Cluster) {
     assert_eq!(machine.show(UNIT, "InvocationID"), before.1, "it was restarted");
 }
 
-/// If the configuration becomes invalid, a running controller keeps the one that it has read. A controller that starts with
-/// an invalid configuration reports the error and fails, and systemd does not restart it. Node mode repairs the file.
+/// If the configuration becomes invalid, a running controller keeps its valid configuration. If a controller starts with an
+/// invalid configuration, it reports the error and fails, and systemd does not restart it. Node mode repairs the file.
 pub fn reports_an_invalid_configuration(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (right, runs) = (machine.read(CONFIG), machine.show(UNIT, "InvocationID"));
@@ -217,8 +218,8 @@ pub fn reports_an_invalid_configuration(cluster: &Cluster) {
     leads(cluster);
 }
 
-/// If the API server is stuck, the controller loses the Lease. If the API server restarts, the controller leads again. The
-/// controller's process keeps running.
+/// If the API server is stuck, the controller loses the Lease. After a restart of the API server, the controller is the
+/// leader again. The controller's process runs all the time.
 pub fn outlives_the_api_server(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let runs = machine.show(UNIT, "InvocationID");
@@ -232,7 +233,7 @@ pub fn outlives_the_api_server(cluster: &Cluster) {
     assert_eq!(machine.show(UNIT, "NRestarts"), "0");
 }
 
-/// After a reboot of the machine, the service runs and leads again.
+/// After a reboot of the machine, the service runs and is the leader.
 pub fn outlives_a_reboot(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let before = holder(cluster);
@@ -280,10 +281,11 @@ fn leads_as_another(cluster: &Cluster, before: &str) {
     });
 }
 
-/// Waits until the service's current or last process has written `what` to the journal.
+/// Waits until the service's current process, or its last one, has written `what` to the journal.
 fn said(machine: &Machine, what: &str) {
     let of_invocation = format!("_SYSTEMD_INVOCATION_ID={}", machine.show(UNIT, "InvocationID"));
-    // If a process ends early, its journal entries may lack the invocation id. The process id finds these entries.
+    // If a process ends early, its journal entries may lack the invocation id. So the entries of its process id are read
+    // too.
     let of_process = format!("_PID={}", machine.show(UNIT, "ExecMainPID"));
     is_in_the_journal(machine, &[&of_invocation, "+", &of_process], what);
 }

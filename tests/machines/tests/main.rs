@@ -39,12 +39,11 @@ const STATIC_PODS: [&str; 6] = [
     "kube-scheduler",
 ];
 
-/// The path of the agent under test.
 fn agent() -> PathBuf {
     kops_agent(Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"))
 }
 
-/// A Python script that holds apt's locks, like the daily jobs of a fresh machine, until `/root/apt-may-go-on` exists.
+/// A Python script that holds apt's locks until `/root/apt-may-go-on` exists, like the daily apt jobs of a new machine.
 const HOLD_APT_LOCKS: &str = r#"
 import fcntl, os, time
 files = [open(path, "w") for path in ("/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")]
@@ -55,7 +54,7 @@ while not os.path.exists("/root/apt-may-go-on"):
     time.sleep(0.005)
 "#;
 
-/// Brings a machine into a state that operators meet: dpkg was interrupted, and another apt holds the locks.
+/// Brings a machine into a state that occurs in practice: dpkg was interrupted, and a process holds apt's locks.
 fn disturb_apt(machine: &Machine) {
     machine.run(&["touch", "/var/lib/dpkg/updates/0001"]);
     machine.run(&["systemd-run", "--quiet", "--unit=apt-locks", "python3", "-c", HOLD_APT_LOCKS]);
@@ -65,7 +64,7 @@ fn disturb_apt(machine: &Machine) {
 }
 
 /// An administrator's settings of apt: dpkg gets no terminal, and a hook prints text. If the hook cannot print, apt fails.
-/// The test writes these settings before it records the state that a reset must restore.
+/// The settings are written before the test records the state to which a reset must return.
 const ADMINISTRATORS_APT: &str = r#"Dpkg::Use-Pty "0";
 DPkg::Post-Invoke { "echo dpkg has run && echo it has >>/root/apt-hook"; };
 "#;
@@ -75,8 +74,8 @@ fn set_apt_as_an_administrator(machine: &Machine) {
     machine.write("/root/apt-hook", "");
 }
 
-/// The last start of each of these units: its invocation id, and the start time of its main process. A run must not restart
-/// a unit without a reason.
+/// For some units, the invocation id and the start time of the main process. They show the last start of the unit. A run
+/// must not restart a unit without a reason.
 fn running_since(machine: &Machine) -> Vec<(&'static str, String)> {
     let units = ["containerd.service", "kubelet.service", "chrony.service"];
     let start =
@@ -98,8 +97,8 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
-/// Checks that the journal has the message `when`. The agent fetches packages before it installs them, unless another apt
-/// has the locks.
+/// Checks that the journal has the message `when`. The agent fetches packages before it installs them, unless a different
+/// apt process holds the locks.
 fn packages_were_fetched(machine: &Machine, unit: &str, when: &str) {
     let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
     assert!(said.contains(when), "{said}");
@@ -109,7 +108,8 @@ fn programs_run_from_our_units(machine: &Machine) {
     for (unit, program) in
         [("containerd.service", "/usr/bin/containerd"), ("kubelet.service", "/usr/local/bin/kubelet")]
     {
-        // kOps writes the unit to /lib/systemd/system. If /lib is a link to /usr/lib, systemd may report the link's target.
+        // kOps writes the unit to /lib/systemd/system. If /lib is a link to /usr/lib, systemd may report the path in
+        // /usr/lib.
         let file = machine.show(unit, "FragmentPath");
         assert!(
             [format!("/lib/systemd/system/{unit}"), format!("/usr/lib/systemd/system/{unit}")]
@@ -145,7 +145,7 @@ fn pod_is_ready(cluster: &Cluster, namespace: &str, name: &str) {
     });
 }
 
-/// Runs a pod, which needs the scheduler, the controllers, the node's kubelet and the pod network.
+/// Runs a pod. The pod needs the scheduler, the controllers, kubelet and the pod network.
 fn a_pod_runs_on_the_node(cluster: &Cluster) {
     cluster
         .control_plane
@@ -169,7 +169,8 @@ fn a_second_run_does_nothing(cluster: &Cluster, machine: &Machine) {
     assert_eq!(after, before, "a second run restarted or downloaded something on {}", machine.name());
 }
 
-/// Converges and returns the restarted units. Checks that no step remains and that all containers keep running.
+/// Converges a machine, and returns the restarted units. Checks that a plan is then empty, and that all containers keep
+/// running.
 fn restarted_by_converging(cluster: &Cluster, machine: &Machine) -> Vec<&'static str> {
     let before = running_since(machine);
     let containers = containers(machine);
@@ -230,7 +231,7 @@ fn damage_is_found_and_repaired(cluster: &Cluster, machine: &Machine) {
     machine.run(&["runc", "--version"]);
 }
 
-/// Boots a control plane and a worker of this Debian suite, and takes them through all cases of this test.
+/// Boots a control plane and a worker of this Debian suite, and runs all cases of this test on them.
 fn becomes_a_cluster(suite: &str) {
     step(&format!("{suite}: boot"));
     let cluster = Cluster::boot(suite);
@@ -319,7 +320,7 @@ fn becomes_a_cluster(suite: &str) {
     step("the end");
 }
 
-/// Control-plane mode, from its installation to a reboot.
+/// Tests control-plane mode from its installation to a reboot.
 fn control_plane_mode_is_a_service(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     step("control-plane mode as a service");

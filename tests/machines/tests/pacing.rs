@@ -9,7 +9,7 @@ use kops_agent_tests::example_store::{CLUSTER, NODES};
 const HOSTS: &str = "/etc/hosts";
 /// The group of slots for Nodes without an instance group label. The instance groups of this cluster do not set that label.
 const GROUP: &str = "without-group";
-/// The unit of a run that is stopped while it drains the node.
+/// The unit of a run that the test stops during the drain.
 const DRAINING: &str = "draining.service";
 /// A PodDisruptionBudget that allows no eviction of the pod.
 const BUDGET: &str = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata:\n  name: example\nspec:\n  minAvailable: 1\n  \
@@ -36,8 +36,8 @@ fn holder(cluster: &Cluster) -> Option<String> {
     cluster.kubectl(&["-n", "kops-agent", "get", "lease", &lease, "-o", "jsonpath={.spec.holderIdentity}"])
 }
 
-/// A run with a changed kubelet setting changes nothing while another node has the slot. When the slot is free, the run
-/// drains the node and restarts kubelet.
+/// While a different node has the slot, a run with a changed kubelet setting changes nothing. When the slot is free, the run
+/// drains its node and restarts kubelet.
 pub fn a_node_is_drained_and_changed_when_it_has_the_slot(cluster: &Cluster) {
     let (control_plane, node): (&Machine, &Machine) = (&cluster.control_plane, &cluster.node);
     let hosts = node.read(HOSTS);
@@ -85,8 +85,8 @@ pub fn a_node_is_drained_and_changed_when_it_has_the_slot(cluster: &Cluster) {
     node.write(HOSTS, &hosts);
 }
 
-/// A PodDisruptionBudget blocks the drain. The run fails after its drain timeout. A run that is stopped or killed during the
-/// drain ends immediately. In each case, the node is uncordoned and unchanged.
+/// If a PodDisruptionBudget blocks the drain, the run fails after its drain timeout. A run that is stopped or killed during
+/// the drain ends immediately. After each of these ends, the node is uncordoned and unchanged.
 fn a_blocked_drain_leaves_a_node_unchanged(cluster: &Cluster) {
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
     let kubectl = |arguments: &[&str]| cluster.kubectl(arguments);
@@ -112,7 +112,7 @@ fn a_blocked_drain_leaves_a_node_unchanged(cluster: &Cluster) {
     control_plane.run(&["rm", "/root/budget.yaml"]);
 }
 
-/// A signal ends a run that drains the node. Then the node is uncordoned, although no timer of the agent runs on this machine.
+/// A signal ends a run that drains the node. The node is uncordoned, although this machine has no timer of the agent.
 fn is_stopped_while_it_drains(cluster: &Cluster, signal: &str) {
     let node = &cluster.node;
     let environment = cluster.environment();

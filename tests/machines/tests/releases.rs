@@ -23,9 +23,9 @@ use crate::cluster::{
 use crate::{READY, STATIC_PODS, a_pod_runs_on_the_node, a_second_run_does_nothing, converge, node_has};
 
 const PROTOKUBE: &str = "protokube.service";
-/// The place of user-data on a machine with cloud-init.
+/// The path at which cloud-init stores user-data.
 const USER_DATA: &str = "/var/lib/cloud/instance/user-data.txt";
-/// The names that the stand-in for protokube learns by gossip, as lines of `/etc/hosts`.
+/// The names that the stand-in for protokube learns by gossip, in the format of `/etc/hosts`.
 const GOSSIP: &str = "/root/gossip";
 /// The part of the store that a worker's role may not read in a gossip cluster (`ReadableStatePaths` in pkg/model/iam/iam_builder.go).
 const FORBIDDEN_WITH_GOSSIP: &[&str] = &[
@@ -37,10 +37,9 @@ const FORBIDDEN_WITH_GOSSIP: &[&str] = &[
     "pki/",
     "secrets/",
 ];
-/// The pod in place of protokube from kOps 1.36 on.
+/// The static pod that replaces protokube from kOps 1.36 on.
 const KOPS_CHANNELS: &str = "kops-channels";
 
-/// Boots a control plane and a worker of this Debian suite, which become a cluster.
 pub fn become_a_cluster(suite: &str, written: &Written) {
     let kops = written.kops.unwrap();
     step(&format!("kOps {kops}, {suite}: boot"));
@@ -99,7 +98,7 @@ pub fn become_a_cluster(suite: &str, written: &Written) {
             "-o",
             &format!("jsonpath={}", info("containerRuntimeVersion")),
         ]);
-        // Debian adds its own suffix to the version.
+        // Debian appends its own suffix to containerd's version.
         assert!(found.as_ref().is_some_and(|found| found.starts_with(&containerd)), "{name}: {found:?}");
     }
     step("what applies add-ons runs");
@@ -129,8 +128,7 @@ pub fn become_a_cluster(suite: &str, written: &Written) {
     }
 }
 
-/// Changes a machine's configuration to that of a gossip cluster. Control planes of kOps 1.36 have protokube among their downloads in any
-/// cluster.
+/// Changes a machine's configuration to that of a gossip cluster. In every cluster of kOps 1.36, control planes download protokube.
 fn with_gossip(config: &str, downloads: &Downloads, kops: &str) -> String {
     const WITHOUT: &str = "usesLegacyGossip: false";
     assert_eq!(config.matches(WITHOUT).count(), 1, "{config}");
@@ -150,9 +148,9 @@ fn knows_only_itself(machine: &Machine) {
     machine.run(&["sed", "--in-place", "/ api\\.internal\\./d", "/etc/hosts"]);
 }
 
-/// Replaces kops-controller in a worker's boot config by the store, as in a gossip cluster without a load balancer for kops-controller.
-/// Returns the worker's configuration with the authority that the boot config had (`UseKopsControllerForNodeConfig` in
-/// pkg/apis/kops/model/features.go, and pkg/nodemodel/nodeupconfigbuilder.go).
+/// Changes a worker's boot config: the worker reads its configuration from the store instead of kops-controller, as in a gossip cluster
+/// without a load balancer for kops-controller. Returns the worker's configuration with the CA from the old boot config
+/// (`UseKopsControllerForNodeConfig` in pkg/apis/kops/model/features.go, and pkg/nodemodel/nodeupconfigbuilder.go).
 fn reads_the_store(machine: &Machine, config: &str) -> String {
     let boot_config = machine.read(BOOT_CONFIG);
     let (before, server) = boot_config.split_once("ConfigServer:\n  CACertificates: |\n").unwrap();
@@ -163,7 +161,7 @@ fn reads_the_store(machine: &Machine, config: &str) -> String {
     config.replace("CAs: {}\n", &format!("CAs:\n  kubernetes-ca: |\n{authority}"))
 }
 
-/// Writes the boot script of this kOps version, with the machine's boot config, where cloud-init keeps it.
+/// Writes the boot script of this kOps version to cloud-init's path for user-data. The script contains the machine's boot config.
 fn user_data_is_of(machine: &Machine, kops: &str) {
     let boot_config = machine.read(BOOT_CONFIG);
     let script = format!(
@@ -173,7 +171,7 @@ fn user_data_is_of(machine: &Machine, kops: &str) {
     machine.write(USER_DATA, &script);
 }
 
-/// Writes the group's configuration to the store, and pins the machine to it.
+/// Writes the group's configuration to the store, and adds its hash to the machine's boot config.
 fn pin(cluster: &Cluster, machine: &Machine, group: &str, config: &str) {
     let hash = cluster.store.write_nodeup_config(group, config).unwrap();
     let boot_config = machine.read(BOOT_CONFIG);
@@ -186,7 +184,7 @@ fn is_written_by(machine: &Machine, kops: &str) {
     assert!(status.stdout.contains(&format!("kOps {kops}, told by ")), "{status:?}");
 }
 
-/// protokube has accepted its flags, has reached the API server and the store, and has labelled its Node.
+/// Checks that protokube has accepted its flags, has read the store, and has labelled its Node through the API server.
 fn protokube_has_done_its_work(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     machine.until("protokube has done its work", || {

@@ -10,11 +10,11 @@ use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
 use kops_agent_machines::machine::Machine;
 
 const UNIT: &str = "kops-agent.service";
-/// Where packages install the agent.
+/// The path at which packages install the agent.
 const PROGRAM: &str = "/usr/bin/kops-agent";
 const STUCK: &str = "/run/systemd/system/kops-agent.service.d/stuck.conf";
 
-/// Writes the files of a package, and a unit that must start only after the node has converged.
+/// Installs the files of a package, and a unit that must start only after the node has converged.
 pub fn install(files: &Path) {
     let place = |path: &str| {
         let path = files.join(path.trim_start_matches('/'));
@@ -34,11 +34,11 @@ pub fn install(files: &Path) {
     fs::write(place("/etc/systemd/system/after-kops-agent.service"), after).unwrap();
 }
 
-/// Tells the service where this cluster's store is.
+/// Configures the service with the URL and the credentials of this cluster's store.
 fn configure(cluster: &Cluster, machine: &Machine) {
     machine
         .write("/etc/sysconfig/kops-configuration", &cluster.environment().map(|line| line + "\n").concat());
-    // A worker's boot config does not name the state store.
+    // The boot config of a worker does not contain the state store's URL.
     let converge = format!(
         "[Service]\nExecStart=\nExecStart={PROGRAM} converge --conf {BOOT_CONFIG} --config-base {} --v=2\n",
         cluster.config_base()
@@ -51,7 +51,7 @@ fn configure(cluster: &Cluster, machine: &Machine) {
 pub fn converges(cluster: &Cluster, machine: &Machine) {
     configure(cluster, machine);
     machine.run(&["systemctl", "start", "--no-block", UNIT, "after-kops-agent.service"]);
-    // The run waits until apt's locks are free, and tells systemd the program that holds them.
+    // The run waits until apt's locks are free, and its status in systemd names the program that holds them.
     machine.until("systemd is told what is being waited for", || {
         machine.show(UNIT, "StatusText").contains("waiting for python3").then_some(())
     });
@@ -67,7 +67,7 @@ pub fn converges(cluster: &Cluster, machine: &Machine) {
     });
     assert_eq!(state, "active", "{}", machine.run(&["journalctl", "--no-pager", "--unit", UNIT]));
     assert_eq!(machine.show(UNIT, "StatusText"), "converged");
-    // The process reports that it is ready a moment before it ends.
+    // The process reports readiness to systemd shortly before it ends.
     machine.until("its process has ended", || (machine.show(UNIT, "SubState") == "exited").then_some(()));
     // This unit runs `systemctl is-active kubelet.service`, which succeeds only on a converged node.
     machine.until("what is ordered after it has started", || {
@@ -97,18 +97,18 @@ fn steps_are_found_in_the_journal(machine: &Machine) {
     assert!(files.len() > 10, "{files:#?}");
 }
 
-/// Checks a unit with `systemd-analyze verify`. If a unit has a setting that systemd ignores, the command prints a
-/// warning but exits with 0.
+/// Checks a unit with `systemd-analyze verify`. If systemd ignores a setting of the unit, the command prints a warning
+/// and exits with 0, so the test checks the output.
 pub fn is_clean(machine: &Machine, unit: &str) {
     let verified = machine.try_run(&["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit]);
     assert_eq!((verified.code, verified.stderr.as_str()), (Some(0), ""), "{unit}");
 }
 
-/// systemd ends a run that stops its watchdog messages, and logs the reason. A run that sends them may exceed its start
-/// timeout.
+/// If a run sends no more watchdog messages, systemd ends the run and logs the reason. While a run sends messages, it may
+/// exceed the start timeout.
 pub fn a_stuck_run_is_ended(machine: &Machine) {
     machine.run(&["mkfifo", "/root/never-written-to"]);
-    // With a watchdog, the run sends its messages more often.
+    // With a watchdog, the run reports to systemd more often.
     let stuck = format!(
         "[Service]\nTimeoutStartSec=5s\nTimeoutStopSec=5s\nWatchdogSec=5s\nRestart=no\nExecStart=\n\
          ExecStart={AGENT} converge --conf /root/never-written-to\n"
@@ -140,8 +140,8 @@ pub fn a_stuck_run_is_ended(machine: &Machine) {
     machine.run(&["systemctl", "start", UNIT]);
 }
 
-/// The message of a panic reaches the journal. To cause one, the test denies threads to control-plane mode, whose runtime
-/// panics without them.
+/// The message of a panic reaches the journal. To cause a panic, the test starts control-plane mode in a unit that allows
+/// no threads.
 pub fn a_panic_reaches_the_journal(machine: &Machine) {
     const PANICS: &str = "panics.service";
     let failed = machine.try_run(&[
@@ -150,7 +150,7 @@ pub fn a_panic_reaches_the_journal(machine: &Machine) {
         "--wait",
         "--unit=panics",
         "--setenv=RUST_BACKTRACE=1",
-        // The limit does not apply to root, so the program runs as a user without other processes.
+        // Root is exempt from this limit. So the program runs as a user that has no other processes.
         "--property=User=daemon",
         "--property=LimitNPROC=1",
         PROGRAM,

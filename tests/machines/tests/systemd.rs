@@ -11,7 +11,7 @@ use kops_agent_machines::script;
 
 const DRIVER: &str = "/root/systemd-driver";
 
-/// Units to which [`VERBS`] are applied: templates, whose instance is `driven`.
+/// The units to which the test applies [`VERBS`]. They are templates, and the test uses their instances `driven`.
 const UNITS: [(&str, &str); 12] = [
     ("works@.service", "[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n"),
     (
@@ -36,11 +36,12 @@ const UNITS: [(&str, &str); 12] = [
     ("broken@.service", "[Service]\nType=simple\n"),
 ];
 
-/// The requests for each unit, in this order. `kill` is not among them, because a killed unit changes its state later.
+/// The requests that the test sends for each unit, in this order. `kill` is missing, because a killed unit changes its
+/// state with a delay.
 const VERBS: [&str; 9] =
     ["state", "start", "start", "restart", "enable", "start", "disable", "stop", "state"];
 
-/// Units of all other types, which every machine has.
+/// Units of types that [`UNITS`] does not have, and units that every machine has.
 const OTHERS: [&str; 10] = [
     "-.mount",
     "-.slice",
@@ -54,13 +55,13 @@ const OTHERS: [&str; 10] = [
     "systemd-tmpfiles-clean.timer",
 ];
 
-/// Lines that the driver must print. `@` stands for `@driven`.
+/// Lines that must be in the driver's output. `@` stands for `@driven`.
 const EXPECTED: [&str; 19] = [
     "start works@.service: ok, known, Disabled, running",
     "enable works@.service: ok, known, Enabled, running",
     "stop works@.service: ok, known, Disabled, not running",
     "start notifies@.service: ok, known, Static, running",
-    // systemd forgets a finished unit, unless another unit wants it. Enabling it makes a target want it.
+    // systemd forgets a finished unit, unless another unit wants it. An enabled unit is wanted by a target.
     "start once@.service: ok, known, Disabled, not running",
     "start once@.service: ok, known, Enabled, running",
     "stop stays@.service: ok, known, Static, not running",
@@ -78,7 +79,7 @@ const EXPECTED: [&str; 19] = [
     "state -.mount: ok, known, Disabled, running",
 ];
 
-/// A unit that records each start, and ends only when the test lets it.
+/// A unit that records each start. It becomes active only when the test creates a file.
 const SLOW: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=sh -c 'echo >>/root/began; until test -e /root/go; do sleep 0.05; done'\n";
 
 fn boot(suite: &str) -> (Machine, Network) {
@@ -101,7 +102,7 @@ fn lay_out(files: &Path) {
     fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// The verbs and the units to which they are applied, as arguments.
+/// The arguments of the driver: the verbs, and the units to which they apply.
 fn requests() -> Vec<String> {
     let own = UNITS.iter().map(|(name, _)| *name).chain(["masked@.service", "unknown@.service"]);
     let own = own.flat_map(|unit| VERBS.map(|verb| (verb, unit.replace('@', "@driven"))));
@@ -139,7 +140,7 @@ fn a_killed_unit_has_ended(machine: &Machine) {
     machine.until("the unit has been killed", || (machine.show(unit, "Result") == "signal").then_some(()));
 }
 
-/// A second request has no effect while the program runs. When the program has ended, its unit is gone.
+/// While the program runs, a second request to run it has no effect. When the program has ended, its unit is gone.
 fn a_program_runs_apart_once(machine: &Machine) {
     let unit = "apart.service";
     let ended = machine.try_run(&[DRIVER, "run-apart", unit, "run-apart", unit]);
@@ -154,7 +155,8 @@ fn a_program_runs_apart_once(machine: &Machine) {
     assert_eq!(machine.read("/root/apart"), "\n", "it was started more than once");
 }
 
-/// A unit is restarted once, although the system bus is killed and systemd executes itself again during the restart.
+/// A unit is restarted exactly once, although the system bus is killed and systemd re-executes itself during the
+/// restart.
 fn a_restart_survives_the_end_of_the_bus_and_of_systemd(machine: &Machine) {
     let driving = thread::scope(|scope| {
         let driving =

@@ -18,19 +18,20 @@ use kops_agent_machines::containers::static_pod_runs;
 use kops_agent_machines::machine::Machine;
 use kops_agent_machines::{median, step};
 
-/// The number of measured rounds. `KOPS_AGENT_BOOT_ROUNDS` overrides it. One more round runs first, to warm the host's
-/// caches.
+/// The number of measured rounds. `KOPS_AGENT_BOOT_ROUNDS` overrides it. An additional first round, which is not measured,
+/// warms the host's caches.
 const ROUNDS: usize = 15;
-/// The number of runs with nothing to do for each median.
+/// The number of runs without changes, of which the median is taken.
 const IDLE_RUNS: usize = 9;
-/// The limit for the median of the rounds' ratios. A ratio is the duration of a converge divided by the round's floor.
+/// The limit for the median of the rounds' ratios. The ratio of a round is the duration of `converge` divided by the round's
+/// floor.
 const RATIO: f64 = 1.15;
-/// The limit for a run with nothing to do, in milliseconds.
+/// The limit for a run without changes, in milliseconds.
 const IDLE_MS: f64 = 100.0;
-/// The rate limit of each machine's link.
+/// The rate limit of each machine's network link.
 const LINK: &str = "1gbit";
 
-/// A Python script that runs a command and prints its duration in seconds. The command's output goes to a file.
+/// A Python script that runs a command and prints its duration in seconds. The command's output goes to `/root/timed.log`.
 const TIMED: &str = r#"
 import subprocess, sys, time
 with open("/root/timed.log", "wb") as log:
@@ -48,11 +49,11 @@ struct Round {
     curl: f64,
     units: f64,
     converge: f64,
-    /// The packages' time in the agent's own timeline. `downloads` comes from the timeline, too.
+    /// The time for packages, from the agent's timeline. `downloads` is from this timeline too.
     packages: f64,
     downloads: f64,
-    /// A run with nothing to do, right after the first run, while kubelet starts the control plane. The two fields below are
-    /// measured when the control plane serves.
+    /// The duration of a run without changes right after the first run, while kubelet starts the control plane. `idle` is the
+    /// duration of such a run when the control plane is ready.
     at_once: f64,
     idle: f64,
 }
@@ -79,7 +80,7 @@ fn timed(machine: &Machine, command: &[&str]) -> f64 {
     machine.run(&[&["python3", "-c", TIMED], command].concat()).trim().parse().unwrap()
 }
 
-/// The agent's `converge` command, with these environment variables.
+/// The command that runs the agent's `converge` with these environment variables.
 fn agent<'a>(environment: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
     let mut command = vec!["env"];
     command.extend(more);
@@ -109,7 +110,7 @@ fn apt_alone(machine: &Machine, packages: &[String]) -> f64 {
     timed(machine, &command)
 }
 
-/// The paths of the downloads that a run has requested, without their hashes.
+/// The URL paths of the downloads that a run has requested.
 fn downloaded(cluster: &Cluster) -> Vec<String> {
     let requests = cluster.downloads.requests();
     let paths = requests.iter().filter_map(|request| request.strip_prefix("GET ")?.split(' ').next());
@@ -117,8 +118,8 @@ fn downloaded(cluster: &Cluster) -> Vec<String> {
     paths.into_iter().map(str::to_owned).collect()
 }
 
-/// Fetches `urls` with this host's curl, in the machine's network namespace and onto the machine's disk. Returns the
-/// seconds and the megabytes.
+/// Downloads `urls` with the host's curl, through the machine's network link. Returns the duration in seconds and the size in
+/// megabytes.
 fn curl_alone(machine: &Machine, urls: &[String]) -> (f64, u64) {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let mut command = vec!["curl", "--silent", "--show-error", "--fail", "--parallel"];
@@ -132,7 +133,7 @@ fn curl_alone(machine: &Machine, urls: &[String]) -> (f64, u64) {
     (seconds.trim().parse().unwrap(), bytes / 1_000_000)
 }
 
-/// Like [`TIMED`], but for a command on this host, where it writes no file.
+/// Like [`TIMED`], but for a command on the host. The output goes nowhere.
 const TIMED_ON_HOST: &str = r#"
 import subprocess, sys, time
 start = time.monotonic()
@@ -140,8 +141,8 @@ subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
 print(time.monotonic() - start)
 "#;
 
-/// Reads the timeline of the last run: the started units in the order of their starts, and the seconds for packages and
-/// for downloads.
+/// Reads the timeline of the last run. Returns the started units in order, the seconds for packages, and the seconds for
+/// downloads.
 fn timeline(machine: &Machine) -> (Vec<String>, f64, f64) {
     let timelines = json(machine, &[AGENT, "status", "--timeline", "--output", "json"]);
     let steps = timelines["runs"][0]["steps"].as_array().unwrap().clone();
@@ -153,7 +154,7 @@ fn timeline(machine: &Machine) -> (Vec<String>, f64, f64) {
     (started.map(str::to_owned).collect(), took("packages"), took("downloads"))
 }
 
-/// The seconds in which systemd reloads its unit files and starts `units` one after another, in the order of the run.
+/// The seconds that systemd needs to reload its unit files and to start `units` one after another.
 fn units_alone(machine: &Machine, units: &[String]) -> f64 {
     for unit in units.iter().rev() {
         machine.run(&["systemctl", "stop", unit]);
@@ -164,7 +165,7 @@ fn units_alone(machine: &Machine, units: &[String]) -> f64 {
     timed(machine, &command)
 }
 
-/// The median duration of runs with nothing to do, in seconds.
+/// The median duration of runs without changes, in seconds.
 fn idle(cluster: &Cluster, machine: &Machine) -> f64 {
     let environment = cluster.environment();
     let run = |_| {
@@ -176,7 +177,8 @@ fn idle(cluster: &Cluster, machine: &Machine) -> f64 {
     median((0..IDLE_RUNS).map(run).collect())
 }
 
-/// Waits until the control plane serves. Its start keeps both cores busy, and would slow down the next measured runs.
+/// Waits until the control plane is ready. A control plane that starts uses both cores, and would slow down the next measured
+/// runs.
 fn settles(machine: &Machine) {
     for component in STATIC_PODS {
         static_pod_runs(machine, &format!("{component}-{CONTROL_PLANE_NAME}"));
@@ -224,8 +226,8 @@ fn just_booted() -> (Cluster, Vec<String>) {
     (cluster, packages)
 }
 
-/// Measures apt alone and curl alone on machines that have just booted, like the machines on which the agent converged. The
-/// units of a boot, on both machines, slow down the agent, apt and curl alike.
+/// Measures apt and curl without the agent, on newly booted machines. The agent was measured on newly booted machines too, so
+/// units that start at boot slow down all three alike.
 fn apt_and_curl_alone(packages: &[String], urls: &[String]) -> (f64, (f64, u64)) {
     let (cluster, its) = just_booted();
     assert_eq!(its, packages, "both control planes must get the same packages");
@@ -234,7 +236,7 @@ fn apt_and_curl_alone(packages: &[String], urls: &[String]) -> (f64, (f64, u64))
     (apt, curl_alone(&cluster.control_plane, &urls))
 }
 
-/// A table with one row for each round. A row's ratio is the duration of the converge divided by the floor of the same round.
+/// A table with one row for each round. A row's ratio is the duration of `converge` divided by the floor of the round.
 fn table_of_rounds(rounds: &[Round]) -> String {
     let mut table = "| round | floor, s | converge, s | ratio |\n| --- | --- | --- | --- |\n".to_owned();
     for (number, round) in rounds.iter().enumerate() {

@@ -11,7 +11,7 @@ use kops_agent_machines::machine::Machine;
 use kops_agent_machines::network::{Family, Network};
 use kops_agent_machines::script;
 
-/// The limit for stopping a unit. It is less than `DefaultTimeoutStopSec` (90 s), after which systemd kills the unit.
+/// The time in which a unit must stop. It is less than `DefaultTimeoutStopSec` (90 s), after which systemd kills the unit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 const DRIVER: &str = "/root/unit-driver";
@@ -23,7 +23,7 @@ const LATE_CONTAINERD: &str = "[Service]\nType=notify\nTimeoutStartSec=2\nExecSt
 const ENDLESS: &str =
     "[Unit]\nBefore=containerd.service\n[Service]\nType=oneshot\nExecStart=sleep infinity\n";
 
-/// Folders of unit files. `unit-driver` converges the machine to one folder.
+/// Folders of unit files. In each call, `unit-driver` converges the machine to one of these folders.
 const NODES: [(&str, &[(&str, &str)]); 5] = [
     ("volume", &[("containerd.service", CONTAINERD), ("kubelet.service", KUBELET)]),
     ("late", &[("containerd.service", LATE_CONTAINERD), ("kubelet.service", KUBELET)]),
@@ -62,10 +62,10 @@ const NODES: [(&str, &[(&str, &str)]); 5] = [
     ),
 ];
 
-/// Like cloud-init's last stage, which runs the user-data, and so the agent.
+/// A stand-in for the unit of cloud-init's last stage, which runs user-data and thereby the agent.
 const CLOUD_FINAL: &str = "[Service]\nType=oneshot\nExecStart=/root/unit-driver /root/hooks masked.service\nTimeoutStartSec=infinity\n";
 
-/// Like `CLOUD_FINAL`, but for a node with a hook that is ordered after this unit and before kubelet.
+/// A stand-in for a unit that runs user-data. The node has a hook that is ordered after this unit and before kubelet.
 const USER_DATA: &str =
     "[Service]\nType=oneshot\nExecStart=/root/unit-driver /root/ordered\nTimeoutStartSec=infinity\n";
 
@@ -80,7 +80,6 @@ fn boot(suite: &str, options: &[&str]) -> (Machine, Network) {
     (machine, network)
 }
 
-/// A blank loop device.
 struct Disk {
     device: String,
     _image: tempfile::NamedTempFile,
@@ -173,7 +172,7 @@ fn a_stop_signal_ends_a_wait(machine: &Machine) {
     machine.run(&["systemctl", "stop", "disk.service"]);
 }
 
-/// If the pull of an image hangs or fails, a machine that is not a node yet becomes a node without the image.
+/// If the pull of an image hangs or fails, a new machine still becomes a node, without the image.
 fn images_that_hang_or_fail(machine: &Machine) {
     let hanging = [DRIVER, "/root/volume", "image:registry.invalid/hanging:1"];
     machine.run(&[&["systemd-run", "--quiet", "--unit=driver", "--collect"][..], &hanging].concat());
@@ -194,8 +193,8 @@ fn images_that_hang_or_fail(machine: &Machine) {
     joins(machine);
 }
 
-/// systemd starts the hook after the unit that runs the agent has ended, and kubelet after the hook. So the agent must not
-/// wait for either.
+/// The hook starts after the unit that runs the agent has ended, and kubelet starts after the hook. So the agent must wait
+/// for neither.
 fn a_hook_between_the_run_and_kubelet(machine: &Machine) {
     let since = Instant::now();
     machine.run(&["systemctl", "start", "user-data.service"]);
@@ -219,13 +218,13 @@ fn no_unit_keeps_kubelet_down(suite: &str) {
     a_stop_signal_ends_a_wait(&machine);
 }
 
-/// When a unit last became active, in microseconds since the boot.
+/// The time at which a unit last became active, in microseconds since the boot.
 fn active_since(machine: &Machine, unit: &str) -> u64 {
     machine.show(unit, "ActiveEnterTimestampMonotonic").parse().unwrap()
 }
 
 /// Checks that kubelet and the runtime do not run while their volume is not mounted. Otherwise they would write into the
-/// folder below its mount point.
+/// folder of the mount point.
 fn nothing_runs_without_its_volume(machine: &Machine) {
     for unit in ["containerd.service", "kubelet.service"] {
         assert_eq!(machine.show(unit, "ActiveState"), "inactive", "{unit}");

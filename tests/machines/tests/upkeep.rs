@@ -14,14 +14,14 @@ use kops_agent_machines::machine::{Ended, Machine};
 
 use crate::{CONFIGURED, CONFIGURED_REASON, READY, converge, node_has, restarted, running_since};
 
-/// The health timeout in seconds: long enough for a kubelet that starts, but short for a test in which kubelet fails.
+/// The health timeout in seconds. A kubelet starts within this time, and tests in which kubelet fails do not wait long.
 const TIMEOUT: &str = "8";
-/// The exit code of `status` and `verify` if something differs.
+/// The exit code of `status` and `verify` if they find drift.
 const DIFFERENT: Option<i32> = Some(4);
 /// The seconds for which a component must stay healthy before the run changes the next one.
 const STEADY: f64 = 3.0;
 
-/// Runs a command of the agent that does not need the state store.
+/// Runs a command of the agent for which the state store is not needed.
 fn agent(machine: &Machine, arguments: &[&str]) -> Ended {
     machine.try_run(&[&[AGENT], arguments].concat())
 }
@@ -33,9 +33,9 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
-/// A setting that kubelet rejects is rolled back and not tried again. A later good setting is applied.
+/// A setting that kubelet rejects is rolled back and not applied again. A later good setting is applied.
 pub fn a_setting_that_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
-    // The agent cannot reject this in advance: only the machine knows that it has less disk space.
+    // The agent cannot reject this setting, because only kubelet compares it with the size of the disk.
     const BAD: &str = "\n  kubelet:\n    kubeReserved:\n      ephemeral-storage: 100000Gi\n";
     const ITS_WORDS: &str = "invalid Node Allocatable configuration";
     const GOOD: &str = "\n  kubelet:\n    maxParallelImagePulls: 3\n    serializeImagePulls: false\n";
@@ -84,7 +84,8 @@ pub fn a_setting_that_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &M
     is_healthy(node);
 }
 
-/// If containerd does not start with a setting, the rollback starts it with the old one. The containers keep running.
+/// If containerd does not start with a new setting, a rollback restores the old setting and starts containerd. The
+/// containers keep running.
 pub fn a_setting_that_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     const BAD: &str = "    logLevel: debug\n    root: /proc/containerd\n    runc:";
     const GOOD: &str = "    logLevel: debug\n    runc:";
@@ -107,8 +108,8 @@ pub fn a_setting_that_containerd_refuses_is_rolled_back(cluster: &Cluster, node:
     is_healthy(node);
 }
 
-/// An update brings programs that the loader or the kernel of this machine refuses. The run names the program, the reason
-/// and the setting, and changes nothing.
+/// An update has programs that the machine's loader or kernel cannot start. The run reports the program, the reason and the
+/// setting, and changes nothing.
 pub fn a_program_that_does_not_start_is_refused(cluster: &Cluster, node: &Machine) {
     const CONFIGURATION: Option<i32> = Some(3);
     const NEWER: &str =
@@ -157,8 +158,8 @@ pub fn a_program_that_does_not_start_is_refused(cluster: &Cluster, node: &Machin
     assert_eq!(plan.code, Some(0), "{}", node.explain(&plan));
 }
 
-/// A dynamically linked program that needs a newer glibc than the machine has. It is /bin/true with a changed version
-/// symbol. Programs that are linked against glibc 2.34 or newer need the symbol GLIBC_2.34.
+/// A dynamically linked program that needs a newer glibc than the machine has. The program is /bin/true, in which GLIBC_2.99
+/// replaces the version GLIBC_2.34. Every program that was linked against glibc 2.34 or newer contains GLIBC_2.34.
 fn of_newer_glibc() -> Vec<u8> {
     const NEEDED: &[u8] = b"GLIBC_2.34\0";
     let mut bytes = std::fs::read("/bin/true").unwrap();
@@ -168,7 +169,6 @@ fn of_newer_glibc() -> Vec<u8> {
     bytes
 }
 
-/// Checks each output format of `status` on a converged node.
 pub fn is_healthy(machine: &Machine) {
     let status = agent(machine, &["status"]);
     assert_eq!(status.code, Some(0), "{status:?}");
@@ -219,8 +219,8 @@ pub fn static_pods_change_one_after_another(cluster: &Cluster) {
     assert!(between >= STEADY, "the scheduler was changed {between} s after the controller manager");
 }
 
-/// If the agent issues a static pod's kubeconfig again, this pod gets a new container, which reads it. The containers of all
-/// other pods keep running.
+/// If the agent issues a new kubeconfig for a static pod, kubelet starts a new container of this pod, which reads the
+/// kubeconfig. The containers of all other pods keep running.
 pub fn a_static_pod_reads_its_new_kubeconfig(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (units, before) = (running_since(machine), pods(machine));
@@ -239,7 +239,7 @@ pub fn a_static_pod_reads_its_new_kubeconfig(cluster: &Cluster) {
     assert_eq!(again.code, Some(0), "{}", machine.explain(&again));
 }
 
-/// The running containers of pods: the pod's name, the container's id, and the Unix time of its creation.
+/// For each running container: the pod's name, the container's id, and the Unix time at which the container was created.
 fn pods(machine: &Machine) -> Vec<(String, String, f64)> {
     let script = r#"
 import datetime, json, subprocess
@@ -275,7 +275,7 @@ impl Traces {
             machine.run(&["sh", "-c", command]).lines().map(str::to_owned).collect()
         };
         Traces {
-            // `-xdev` skips the folders that tests/machines mounts from outside, so the command names them.
+            // `-xdev` skips the mounted folders /var/lib/containerd and /var/lib/kubelet, so the command names them.
             paths: lines("find / /var/lib/containerd /var/lib/kubelet -xdev 2>/dev/null | sort -u"),
             folders: lines("find / /var/lib/containerd /var/lib/kubelet -xdev -type d 2>/dev/null | sort -u"),
             units: lines("systemctl list-unit-files --plain --no-legend | cut -d ' ' -f 1"),
@@ -287,7 +287,7 @@ impl Traces {
     }
 }
 
-/// The paths that stay after a reset, with the reason why they may stay.
+/// The paths that may stay after a reset, each with the reason.
 const STAYS: [(&str, &str); 18] = [
     ("/root/apt-is-locked", "the test's"),
     ("/root/apt-may-go-on", "the test's"),
@@ -308,10 +308,12 @@ const STAYS: [(&str, &str); 18] = [
     ("/etc/systemd/system/multi-user.target.wants/chrony.service", "chrony is enabled"),
     ("/etc/systemd/system/multi-user.target.wants/unattended-upgrades.service", "it is enabled"),
 ];
-/// Folders that the test mounts or makes. A reset empties a folder that is a mount point, and removes other folders.
+/// Folders that the test mounts or creates. If such a folder is a mount point, a reset empties it. Otherwise, a reset
+/// removes it.
 const TAKEN: [&str; 3] = ["/etc/cni", "/var/lib/containerd", "/var/lib/kubelet"];
 
-/// After a reset, a machine has only its state from before the agent, and Debian's packages.
+/// After a reset, a machine has its state from before the first run of the agent, and the Debian packages that the agent
+/// installed.
 pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
     let asked = agent(machine, &["reset"]);
     assert_eq!(asked.code, Some(2), "{asked:?}");
@@ -330,14 +332,14 @@ pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
         .collect();
     let is_explained = |path: &String| {
         of_packages.contains(path)
-            // A package's list may name a file by its path from before /lib became a link to /usr/lib.
+            // The file list of a package may contain paths in /lib, although /lib is now a link to /usr/lib.
             || path.strip_prefix("/usr").is_some_and(|path| of_packages.contains(path))
             || STAYS.iter().any(|(stays, _)| path == stays)
             || alternatives.contains(path)
             || is_of_others(path)
     };
-    // A reset leaves the parents of recorded paths, because the agent does not record that it made them. These folders are
-    // empty, or this check reports the files in them.
+    // A reset keeps the parent folders of recorded paths, because the agent does not record which parents it created. So new
+    // folders are allowed. A new file in them is still found.
     let mut traces = new(&after.paths, &before.paths);
     traces.retain(|path| !after.folders.contains(path) && !is_explained(path));
     assert!(traces.is_empty(), "left by a reset of {}: {traces:#?}", machine.name());
@@ -362,7 +364,7 @@ pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
 }
 
 /// Whether a path belongs to other programs. Debian's packages write files that they do not list, and systemd and other
-/// programs keep state. The test's kubectl has a cache. The data of etcd belong to the cluster.
+/// programs keep state. kubectl, which the test calls, has a cache. The data of etcd belong to the cluster.
 fn is_of_others(path: &str) -> bool {
     const FOLDERS: [&str; 17] = [
         "/var/lib/dpkg",

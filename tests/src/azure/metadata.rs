@@ -22,7 +22,7 @@ use crate::authority::common_name;
 use crate::digest::sha256_hex;
 use crate::metadata::{Guard, Metadata};
 
-/// DER of the object identifiers in a document. The algorithms (SHA-256, RSA) include their NULL parameters.
+/// The object identifiers in a document, in DER. The algorithms SHA-256 and RSA include NULL parameters.
 const SIGNED_DATA: &[u8] = &[0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 2];
 const DATA: &[u8] = &[0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 1];
 const SHA256: &[u8] = &[0x06, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 0x05, 0];
@@ -34,11 +34,11 @@ const VERSION: &[u8] = &[0x02, 1, 1];
 
 /// A metadata service: its signing key, and the certificate chain of that key.
 pub struct MetadataService {
-    /// The root authority, which a host must trust, DER.
+    /// The root CA in DER, which a host must trust.
     pub root: Vec<u8>,
-    /// The root authority, PEM.
+    /// The root CA in PEM.
     pub root_pem: String,
-    /// The intermediate authority, DER. The root has signed it, and it has signed the certificate.
+    /// The intermediate CA in DER. The root CA has signed it, and the intermediate CA has signed the service's certificate.
     pub issuer: Vec<u8>,
     certificate: Vec<u8>,
     key: KeyPair,
@@ -52,23 +52,23 @@ impl std::fmt::Debug for MetadataService {
 
 #[derive(Clone, Debug)]
 pub struct Document<'a> {
-    /// The id of the machine that the document is for.
+    /// The id of the machine that the document describes.
     pub vm_id: &'a str,
     pub subscription: &'a str,
-    /// The request body that the nonce is derived from.
+    /// The request body from which the nonce is derived.
     pub body: &'a [u8],
-    /// When the document was made, in seconds since 1970.
+    /// The time at which the document was made, in seconds since 1970.
     pub created: i64,
-    /// Whether the document contains the certificate's issuer.
+    /// Whether the document contains the intermediate CA.
     pub with_issuer: bool,
-    /// Additional certificates in the document, DER.
+    /// Additional certificates in the document, in DER.
     pub beside: &'a [Vec<u8>],
-    /// Whether the signature is over signed attributes instead of the content.
+    /// Whether the signature covers signed attributes instead of the content.
     pub with_attributes: bool,
 }
 
 impl<'a> Document<'a> {
-    /// A document for this machine, request body and time. Azure's documents differ in one point: they lack the issuer.
+    /// A document for this machine, request body and time. It contains the intermediate CA, which Azure's documents lack.
     pub fn new(vm_id: &'a str, body: &'a [u8], created: i64) -> Document<'a> {
         let (with_issuer, with_attributes, beside) = (true, false, &[]);
         Document { vm_id, subscription: SUBSCRIPTION, body, created, with_issuer, beside, with_attributes }
@@ -76,13 +76,13 @@ impl<'a> Document<'a> {
 }
 
 impl MetadataService {
-    /// Makes a service with the certificate name of a region of the public cloud.
+    /// Makes a service whose certificate has the name of a region in Azure's public cloud.
     pub fn generate() -> anyhow::Result<MetadataService> {
         MetadataService::named("westeurope.metadata.azure.com", "", (1975, 4096))
     }
 
-    /// Makes a service whose certificate has this name and is valid from one year to another. The certificate names `place` as the URL
-    /// of its issuer's certificate, unless `place` is empty.
+    /// Makes a service whose certificate has this name and is valid between two years. The certificate names `place` as the URL of its
+    /// issuer's certificate, unless `place` is empty.
     pub fn named(name: &str, place: &str, years: (i32, i32)) -> anyhow::Result<MetadataService> {
         let root_key = KeyPair::generate()?;
         let root_params = authority("Microsoft of a test");
@@ -108,7 +108,7 @@ impl MetadataService {
         Ok(MetadataService { root, root_pem, issuer, certificate, key })
     }
 
-    /// The bootstrap token of a machine of a scale set, with this document.
+    /// The bootstrap token of a scale set's machine, with this document.
     pub fn token(&self, scale_set: &str, number: u32, document: &Document<'_>) -> anyhow::Result<String> {
         Ok(format!("x-azure-id {} {}", resource_id(scale_set, number), self.sign(document)?))
     }
@@ -118,7 +118,7 @@ impl MetadataService {
         self.sign_for(&sha256_hex(document.body)[..32], document)
     }
 
-    /// Like `sign`, but with this nonce instead of the nonce of the document's body.
+    /// Like `sign`, but with this nonce instead of a nonce from the document's body.
     pub fn sign_for(&self, nonce: &str, document: &Document<'_>) -> anyhow::Result<String> {
         let stamp = json!({"createdOn": written(document.created)?, "expiresOn": written(document.created + 6 * 3600)?});
         let content = json!({"licenseType": "", "nonce": nonce, "plan": {"name": "", "product": "", "publisher": ""},
@@ -189,13 +189,12 @@ fn authority(name: &str) -> CertificateParams {
     params
 }
 
-/// A time in Azure's format.
 fn written(seconds: i64) -> anyhow::Result<String> {
     let format = format_description!("[month]/[day]/[year repr:last_two] [hour]:[minute]:[second] -0000");
     Ok(OffsetDateTime::from_unix_timestamp(seconds)?.format(format)?)
 }
 
-/// A value of ASN.1 in DER.
+/// An ASN.1 value in DER: tag, length and content.
 fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let significant = &length[length.iter().take_while(|byte| **byte == 0).count()..];

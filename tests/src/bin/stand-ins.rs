@@ -201,8 +201,8 @@ fn serve(arguments: &Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Chooses the servers' addresses. With `proxied`, the machine reaches only the proxy among these servers. The others then listen on
-/// this namespace's loopback interface, which only the proxy reaches.
+/// Chooses the servers' addresses. If `proxied` is set, the proxy is the only one of these servers that the machine can reach. All
+/// other servers then listen on this namespace's loopback interface, which only the proxy can reach.
 #[derive(Clone, Copy)]
 struct Network {
     proxied: bool,
@@ -216,7 +216,7 @@ impl Network {
         Some(if is_hidden { Ipv4Addr::new(127, 0, 1, last) } else { address(number) })
     }
 
-    /// Serves `name`, one of `SERVERS`, at its address: forwards each request to the server at this loopback URL.
+    /// Serves `name`, one of `SERVERS`, at its address. Forwards each request to a loopback server at `url`.
     fn pass_on(self, name: &str, url: &str, controls: &Controls) -> anyhow::Result<()> {
         let origin: SocketAddr =
             url.trim_start_matches("http://").parse().with_context(|| format!("the address of {name}"))?;
@@ -244,7 +244,8 @@ fn start_proxy(network: Network, controls: &Controls) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the name server. It knows the servers that the machine can reach. `faults/names` sets its fault.
+/// Starts the name server. The name server resolves the names of the servers that the machine can reach. The file `faults/names` sets
+/// the fault of the name server.
 fn start_names(network: Network, controls: &Controls) -> anyhow::Result<NameServer> {
     let socket = UdpSocket::bind((NAMES, 53)).with_context(|| format!("listening at {NAMES}:53"))?;
     let names: BTreeMap<&str, Ipv4Addr> = SERVERS

@@ -11,7 +11,7 @@ use tokio::time::{Sleep, sleep};
 /// The size of a piece of an endless body, in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// Bytes, followed by an `End`.
+/// A body of some bytes, which ends in the way of `End`.
 pub(super) struct DownloadBody {
     bytes: Bytes,
     end: End,
@@ -21,7 +21,7 @@ pub(super) struct DownloadBody {
 /// How a body ends after its bytes.
 pub(super) enum End {
     Proper,
-    /// Cuts the connection, but only after the bytes are sent.
+    /// Closes the connection after the bytes are sent.
     CutLater,
     CutNow,
     Never,
@@ -72,7 +72,7 @@ impl Body for DownloadBody {
         match self.end {
             End::Proper | End::Again => Poll::Ready(None),
             End::CutLater => {
-                // hyper flushes its buffer when the body is pending.
+                // A pending body makes hyper flush its buffer, so the bytes are sent before the cut.
                 self.end = End::CutNow;
                 context.waker().wake_by_ref();
                 Poll::Pending

@@ -9,7 +9,7 @@ use hyper::{Method, Response, StatusCode};
 use super::body::{DownloadBody, End};
 use super::{File, describe};
 
-/// The pause between two bytes of a [`Fault::Drips`].
+/// The pause between two bytes of [`Fault::Drips`].
 const DRIP: Duration = Duration::from_millis(20);
 
 /// A fault of a mirror.
@@ -17,9 +17,9 @@ const DRIP: Duration = Duration::from_millis(20);
 pub enum Fault {
     /// Sends an HTML page with status 200.
     HtmlPage,
-    /// Sends the first half, then cuts the connection.
+    /// Sends the first half, then closes the connection.
     StopsHalfway,
-    /// Sends this many bytes of the requested part, then cuts the connection.
+    /// Sends this many bytes of the requested part, then closes the connection.
     StopsAfter(usize),
     /// Sends the first half, then nothing more.
     StallsHalfway,
@@ -27,17 +27,17 @@ pub enum Fault {
     Drips,
     /// Never answers.
     Silent,
-    /// Sends as many bytes as announced, but wrong bytes.
+    /// Sends the announced number of bytes, but wrong bytes.
     OtherBytes,
-    /// Sends the first half, and announces its length as the whole length.
+    /// Sends the first half as if it were the whole file.
     Truncated,
     /// Announces and sends more bytes than the file has.
     TooLong,
-    /// Sends a body that never ends, without an announced length.
+    /// Sends an endless body, without announcing a length.
     Endless,
-    /// Announces this length, which fits no disk, and sends a body like [`Fault::Endless`].
+    /// Announces this length, which is too large for any disk, and sends an endless body.
     Claims(u64),
-    /// Sends half of another version of the file, with its own entity tag, then cuts the connection.
+    /// Sends half of a different version of the file, with that version's entity tag. Then closes the connection.
     StopsHalfwayOfAnother,
     /// Sends the whole file, even if the request has a range.
     IgnoresRanges,
@@ -50,8 +50,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The faulty response, instead of `file`. `None` if the fault has no response to this request. `asked_from` is the
-    /// first requested byte.
+    /// The faulty response to a request for `file`. `None` if the fault does not affect this request. `asked_from` is
+    /// the offset of the first requested byte.
     pub(super) fn answer(
         &self,
         method: &Method,

@@ -37,7 +37,7 @@ fn metadata(request: &Request<Incoming>, item: &str, state: &mut State) -> Respo
     }
 }
 
-/// The only token that Compute Engine accepts now.
+/// The only token that Compute Engine currently accepts.
 fn token(state: &State) -> String {
     format!("ya29.{}", state.tokens)
 }
@@ -159,7 +159,7 @@ fn instance(name: &str, instance: &Instance) -> Value {
     };
     let ipv6: Vec<Value> = instance.external_ipv6.iter().map(access_config).collect();
     let mut interface = json!({"name": "nic0", "networkIP": instance.network_ip});
-    // Google omits the field if an instance has no external IPv6 range.
+    // Google omits `ipv6AccessConfigs` if an instance has no external IPv6 range.
     if !ipv6.is_empty() {
         interface["ipv6AccessConfigs"] = ipv6.into();
     }
@@ -183,7 +183,7 @@ fn page(name: &str, items: Vec<Value>, query: &BTreeMap<String, String>, most: u
     let start: usize = query.get("pageToken").and_then(|token| token.parse().ok()).unwrap_or(0);
     let end = items.len().min(start + most.min(asked));
     let mut answer = json!({});
-    // Google omits an empty list.
+    // Google omits the field of an empty list.
     if start < end {
         answer[name] = items[start..end].into();
     }

@@ -10,26 +10,26 @@ use sha2::{Digest as _, Sha256};
 
 use super::{PROJECT, ZONE};
 
-/// The audience of machines' tokens.
+/// The audience of the tokens that machines send.
 pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
 
 pub struct Tpm(KeyPair);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// The project that the instance is in.
+    /// The project of the instance.
     pub project: &'a str,
     pub zone: &'a str,
     pub instance: &'a str,
     pub audience: &'a str,
-    /// When the token was made, in seconds since 1970.
+    /// The time at which the token was made, in seconds since 1970.
     pub at: i64,
-    /// The body of the request with the token.
+    /// The body of the request that contains the token.
     pub body: &'a [u8],
 }
 
 impl<'a> Claim<'a> {
-    /// The claim of an instance of [`PROJECT`] in [`ZONE`].
+    /// A claim of this instance in the project [`PROJECT`] and the zone [`ZONE`].
     pub fn new(instance: &'a str, body: &'a [u8], at: i64) -> Claim<'a> {
         Claim { project: PROJECT, zone: ZONE, instance, audience: AUDIENCE, at, body }
     }
@@ -41,7 +41,7 @@ impl Tpm {
         Ok(Tpm(KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?))
     }
 
-    /// The public key as Google gives it.
+    /// The public key in the format in which Google returns it.
     pub fn public_pem(&self) -> String {
         let base64 = STANDARD.encode(self.0.subject_public_key_info());
         format!("-----BEGIN PUBLIC KEY-----\n{base64}\n-----END PUBLIC KEY-----\n")

@@ -18,7 +18,7 @@ use super::{ACCOUNT, KEYSTONE, REVOKED, TOKEN, token};
 use crate::objects::{Entry, entries, names};
 use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said, unescaped};
 
-/// How Swift and Keystone answer requests.
+/// The way in which Swift and Keystone respond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
@@ -33,18 +33,18 @@ pub enum Mood {
     RefusingLogins,
     /// Keystone answers 503.
     WithoutKeystone,
-    /// Answers with a 404 that does not come from Swift.
+    /// Answers 404 like a server that is not Swift.
     Missing,
-    /// Answers with a 403 that does not come from Swift.
+    /// Answers 403 like a server that is not Swift.
     Blocked,
     /// Answers with HTML instead of JSON.
     Babbling,
     /// Answers with only the beginning of a list.
     Truncating,
-    /// Answers every request for a page with the first page, so a list never ends.
+    /// Answers every request for a page with the first page, so that a list never ends.
     Endless,
     Redirecting,
-    /// Issues one token that it then rejects with 401. After that token, the mood is `Good`.
+    /// Issues one token that Swift rejects with 401. After this token, the mood is `Good`.
     Revoking,
 }
 
@@ -54,11 +54,11 @@ struct State {
     mood: Mood,
     page: usize,
     calls: Vec<String>,
-    /// The URL that requests for objects are redirected to.
+    /// The URL to which requests for objects are redirected.
     elsewhere: Option<String>,
 }
 
-/// A running account; dropping it stops it.
+/// A running stand-in for a Swift account. A drop stops the stand-in.
 #[derive(Debug)]
 pub struct Swift(StandInApi<State>);
 
@@ -86,7 +86,7 @@ impl Swift {
         self.0.url()
     }
 
-    /// The environment variables of a login.
+    /// The environment variables for a login.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         super::login(&self.url())
     }
@@ -95,12 +95,12 @@ impl Swift {
         self.0.state().mood = mood;
     }
 
-    /// Sets the largest number of names on a page.
+    /// Sets the maximum number of names on a page.
     pub fn set_page(&self, names: usize) {
         self.0.state().page = names;
     }
 
-    /// Redirects every GET of an object to this URL from now on.
+    /// Redirects each later GET request for an object to this URL.
     pub fn lead_to(&self, url: &str) {
         self.0.state().elsewhere = Some(url.to_owned());
     }
@@ -168,7 +168,7 @@ fn of_account(request: &Request<Incoming>, path: &str, state: &State) -> Respons
         (&Method::GET, _) if state.elsewhere.is_some() => {
             elsewhere(307, state.elsewhere.as_deref().unwrap_or_default())
         }
-        // This branch also answers for objects that are not text.
+        // This branch also serves objects that are not text.
         (&Method::HEAD, object) if state.elsewhere.is_some() && folder.join(unescaped(object)).is_file() => {
             said(200, "")
         }

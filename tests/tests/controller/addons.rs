@@ -18,10 +18,11 @@ struct Ended {
     said: String,
 }
 
-/// The add-ons of a channel that kOps wrote. Each add-on has its manifest.
+/// A channel of add-ons that kOps wrote, and the manifest of each add-on.
 pub struct Addons<'a> {
     cluster: &'a Cluster,
-    /// In the channel's order: the name, the entry without name, manifest and hash, and the manifest.
+    /// For each add-on, in the channel's order: the name, the entry without name, manifest and hash, and the
+    /// manifest.
     entries: Vec<(String, Value, String)>,
 }
 
@@ -31,7 +32,6 @@ impl<'a> Addons<'a> {
         Addons { cluster, entries: Vec::new() }
     }
 
-    /// Adds or replaces an add-on in the channel, as `kops update cluster` does.
     pub fn put(&mut self, name: &str, entry: Value, manifest: &str) {
         match self.entries.iter_mut().find(|(known, _, _)| known == name) {
             Some(there) => *there = (name.to_owned(), entry, manifest.to_owned()),
@@ -40,7 +40,6 @@ impl<'a> Addons<'a> {
         self.write();
     }
 
-    /// Removes an add-on from the channel.
     pub fn drop(&mut self, name: &str) {
         self.entries.retain(|(known, _, _)| known != name);
         self.write();
@@ -76,7 +75,7 @@ impl<'a> Addons<'a> {
         ended.printed + &ended.said
     }
 
-    /// The version of an add-on that the namespace kube-system records.
+    /// The version of an add-on that is recorded in the namespace kube-system.
     pub fn recorded(&self, name: &str) -> Option<Value> {
         let namespace = self.get("namespace", "kube-system", "default")?;
         let value = namespace["metadata"]["annotations"].get(format!("addons.k8s.io/{name}"))?;
@@ -91,7 +90,6 @@ impl<'a> Addons<'a> {
         found.ok().map(|found| serde_json::from_str(&found).unwrap())
     }
 
-    /// Whether an object exists.
     pub fn is_there(&self, kind: &str, name: &str, namespace: &str) -> bool {
         self.get(kind, name, namespace).is_some()
     }
@@ -113,8 +111,8 @@ pub fn config_map(name: &str, namespace: &str, value: &str) -> String {
     object.to_string()
 }
 
-/// A manifest in an order that cannot be applied as it is: an object is before the definition of its kind and before
-/// its namespace.
+/// A manifest whose objects cannot be applied in their order: an object comes before the definition of its kind, and
+/// before its namespace.
 const WIDGETS: &str = r#"
 apiVersion: example.com/v1
 kind: Widget
@@ -148,7 +146,7 @@ fn add_ons_are_shown_applied_updated_and_pruned() {
     }
     cluster.kubectl(&["label", "node", &id(1), "node-role.kubernetes.io/node="]);
     let mut addons = Addons::new(&cluster);
-    // The API server serves no kind of the first rule.
+    // The first rule names a kind that the API server does not serve.
     let rules = json!({"kinds": [
         {"group": "not.served.example.com", "kind": "Gizmo", "labelSelector": "addon.kops.k8s.io/name=config"},
         {"kind": "ConfigMap", "namespaces": ["kube-system"], "labelSelector": "addon.kops.k8s.io/name=config"},
@@ -199,7 +197,8 @@ fn add_ons_are_shown_applied_updated_and_pruned() {
     );
     assert!(!addons.is_marked(&id(1)), "what is applied anew marks no node");
 
-    // The prune rule does not cover these objects: one is in another namespace, and one has another label.
+    // The prune rule does not cover these objects. The first is in a different namespace, and the second has a
+    // different label.
     let others = [
         config_map("stays", "default", "1"),
         config_map("stays", "kube-system", "1").replace("config\"", "other\""),
@@ -242,7 +241,7 @@ fn a_failing_add_on_delays_no_other_and_is_retried() {
     addons.put("misplaced", json!({}), r#"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}}"#);
     addons.put("wrong", json!({"needsRollingUpdate": "some"}), &config_map("w", "kube-system", "1"));
     addons.put("good", json!({}), &config_map("good", "kube-system", "1"));
-    // The file does not match its hash, as while kOps is writing it.
+    // The content of the file does not match its hash, as while kOps writes the file.
     cluster.write("addons/a-stale/k8s-1.16.yaml", &config_map("a", "kube-system", "0"));
 
     let said = addons.ends(1, &["apply", "--retries", "0"]);
@@ -274,7 +273,7 @@ fn a_failing_add_on_delays_no_other_and_is_retried() {
         [("a-stale", "new"), ("bad", "new"), ("misplaced", "new"), ("wrong", "wrong"), ("good", "current")]
     );
 
-    // The test creates the missing namespace during the retries.
+    // The namespace was missing. The test creates it during the retries.
     cluster.write("addons/a-stale/k8s-1.16.yaml", &config_map("a", "kube-system", "1"));
     let mut retrying = cluster.addons(&["apply", "bad"]).spawn().unwrap();
     cluster.kubectl(&["create", "namespace", "nowhere"]);
@@ -399,7 +398,7 @@ fn versions_that_upstreams_pod_recorded_count() {
 }
 
 impl Cluster {
-    /// The command `kops-agent addons`, as the administrator.
+    /// The command `kops-agent addons` with the administrator's rights.
     fn addons(&self, arguments: &[&str]) -> Command {
         let admin = self.api.kubeconfig("admin", &["system:masters"]).unwrap();
         let mut command = self.verb();
@@ -408,14 +407,14 @@ impl Cluster {
         command
     }
 
-    /// Starts `kops-agent addons run` as the administrator, with an interval of one second.
+    /// Starts `kops-agent addons run` with the administrator's rights and an interval of one second.
     pub fn addons_run(&self, arguments: &[&str]) -> Controller {
         let mut command = self.addons(&["run", "--interval", "1", "--health-listen", "127.0.0.1:0"]);
         command.args(arguments);
         Controller::start(command)
     }
 
-    /// Writes a file of the cluster's folder in the store.
+    /// Writes a file in the cluster's folder of the store.
     pub fn write(&self, file: &str, text: &str) {
         let path = self.store().join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

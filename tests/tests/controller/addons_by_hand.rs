@@ -81,7 +81,7 @@ fn fields_in_kubectls_record_are_removed_unless_others_own_them() {
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "kube-system"},
         "data": {"value": "old", "gone": "yes"}});
     kubectl_apply(&cluster, &old, "kubectl-client-side-apply");
-    // Without recorded managers, the object looks older than server-side apply. Then Helm sets a field.
+    // Without recorded managers, the object is like an object from before server-side apply. Helm then sets a field.
     let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]).to_string();
     cluster.kubectl(&["patch", "configmap", "c", "-n", "kube-system", "--type=json", "-p", &patch]);
     let theirs = json!({"data": {"more": "theirs"}}).to_string();
@@ -122,7 +122,7 @@ fn an_object_with_changed_immutable_fields_is_recreated_on_request() {
     assert!(shown.contains("would be deleted with its dependents, and recreated"), "{shown}");
     assert_eq!(uid(), before, "it is only shown");
 
-    // If the API server would refuse the new object, the old object stays.
+    // If the API server would reject the new object, the old object is not deleted.
     let mut wrong = deployment("two");
     wrong["spec"]["template"]["metadata"]["labels"]["app"] = json!("three");
     addons.put(NAME, json!({}), &wrong.to_string());

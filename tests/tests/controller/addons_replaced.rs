@@ -24,14 +24,14 @@ fn account(name: &str) -> String {
     .to_string()
 }
 
-/// Prune rules as kOps writes them, and a rule for a kind that no API server serves.
+/// Prune rules in kOps' format, and a rule for a kind that no API server serves.
 fn rules() -> Value {
     let selector = format!("addon.kops.k8s.io/name={NAME}");
     let rule = |group: &str, kind: &str| json!({"group": group, "kind": kind, "namespaces": ["kube-system"], "labelSelector": selector});
     json!({"kinds": [rule("", "ServiceAccount"), rule("apps", "Deployment"), rule("apps", "DaemonSet"), rule("gone.example.com", "Thing")]})
 }
 
-/// Refuses Deployments whose image begins with `y:`.
+/// A policy that rejects Deployments whose image begins with `y:`.
 const POLICY: &str = r#"
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -54,7 +54,7 @@ fn refuse_images(cluster: &Cluster) {
     });
 }
 
-/// Writes a Deployment's status as its controller does once its one pod is available.
+/// Writes the status of a Deployment, as the Deployment controller does when the Deployment's only pod is available.
 fn let_serve(cluster: &Cluster, name: &str) {
     let status = json!({"status": {"observedGeneration": 9, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
         "conditions": [{"type": "Available", "status": "True"}]}});
@@ -124,7 +124,7 @@ fn a_workload_stays_while_its_replacement_is_rejected() {
     let mut daemon_set = deployment("ccm", "y:2");
     daemon_set["kind"] = json!("DaemonSet");
     daemon_set["metadata"]["namespace"] = json!("kube-system");
-    // The API server refuses a selector that does not select the template's own label.
+    // The API server rejects this selector, because it does not select the label of the template.
     daemon_set["spec"]["template"]["metadata"]["labels"]["app"] = json!("other");
     addons.put(NAME, entry, &daemon_set.to_string());
     let said = addons.ends(1, &["apply", "--retries", "0"]);
@@ -180,7 +180,7 @@ fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     let service = cluster.addons_run(&[]);
     let failures = || of(&service, "kops_agent_addon_failures_total", NAME).unwrap_or_default();
     eventually("it fails", || failures() >= 1);
-    // The number is not 0: the API server keeps no manager of an omitted field, so kubectl would not own a 0.
+    // The number is not 0, because the API server omits a field with the value 0. kubectl would then not own the field.
     cluster.kubectl(&["scale", "deployment", "cloud-controller", "-n", "kube-system", "--replicas=2"]);
     eventually("its replicas are put back", || {
         let path = "jsonpath={.spec.replicas}";
@@ -195,7 +195,8 @@ fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     assert_eq!(addons.recorded(NAME), None);
 }
 
-/// A definition with the singular name `widget`. Only the first definition with that singular name can be established.
+/// A definition with the singular name `widget`. Only one definition with this singular name can be established, so a second definition
+/// has a name conflict.
 fn definition(plural: &str, kind: &str) -> Value {
     let names = json!({"plural": plural, "singular": "widget", "kind": kind});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});
@@ -225,7 +226,7 @@ fn a_definition_with_a_name_conflict_delays_no_other_add_on() {
     assert!(said.contains("behind applied: 1 objects"), "{said}");
     assert!(took < Duration::from_secs(20), "it took {took:?}: {said}");
 
-    // An object in a version that its own definition does not serve.
+    // An object of a version that the definition in the manifest does not serve.
     let mut of_version = definition("gadgets", "Gadget");
     of_version["spec"]["names"]["singular"] = json!("gadget");
     let gadget = json!({"apiVersion": "example.com/v2", "kind": "Gadget", "metadata": {"name": "g", "namespace": "default"}});

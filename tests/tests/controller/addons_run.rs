@@ -21,7 +21,7 @@ pub fn of(service: &Controller, metric: &str, addon: &str) -> Option<u64> {
     service.metric(&format!(r#"{metric}{{addon="{addon}",channel="{CHANNEL}"}}"#))
 }
 
-/// The Events about add-ons, each as its type, reason and message.
+/// The type, the reason and the message of each Event about add-ons.
 pub fn reasons(cluster: &Cluster) -> String {
     let selector = "involvedObject.kind=Namespace,involvedObject.name=kube-system";
     let reasons = "jsonpath={range .items[*]}{.type} {.reason} {.message}{'\\n'}{end}";
@@ -51,7 +51,7 @@ fn one_of_three_services_leads_and_another_takes_over() {
         services.iter().all(|service| leads(service) == has_looked(service)),
         "a process that does not lead looks at nothing"
     );
-    // Each service labels its own Node, as upstream's pods do, whether it leads or not.
+    // Each service labels its own Node even if it does not lead, like upstream's pods.
     for node in nodes {
         let label = |label: &str| cluster.label(node, label);
         eventually("the Node is labelled", || label(CONTROL_PLANE).is_some());
@@ -63,7 +63,7 @@ fn one_of_three_services_leads_and_another_takes_over() {
     eventually("a label is put back", || cluster.label("cp-2", CONTROL_PLANE).is_some());
     assert_eq!(services.iter().map(|service| service.get("/readyz")).collect::<Vec<_>>(), ["ok"; 3]);
 
-    // After a kill, the Lease expires. After SIGTERM, the service releases the Lease.
+    // A killed service does not release the Lease, so the Lease must expire. After SIGTERM, the service releases the Lease.
     for (generation, is_killed) in [("2", true), ("3", false)] {
         let holder = cluster.holder_of(LEASE);
         let leader = services.remove(services.iter().position(leads).unwrap());
@@ -87,7 +87,7 @@ fn current_add_ons_cost_no_list_and_no_read_of_objects() {
     let cluster = Cluster::start();
     let mut addons = Addons::new(&cluster);
     addons.put("ours", json!({}), &config_map("ours", "kube-system", "1"));
-    // Upstream's pod has recorded this add-on as current. So the service does not look for its object, which is missing.
+    // Upstream's pod has recorded this add-on as current. So the service does not notice that the add-on's object is missing.
     let theirs = config_map("theirs", "kube-system", "1");
     addons.put("theirs", json!({}), &theirs);
     let recorded = json!({"channel": CHANNEL, "manifestHash": hash(&theirs), "systemGeneration": 1});
@@ -96,7 +96,8 @@ fn current_add_ons_cost_no_list_and_no_read_of_objects() {
     let service = cluster.addons_run(&[]);
     eventually("the other is applied", || addons.recorded("ours").is_some());
 
-    // The API server's counts of requests for namespaces and ConfigMaps, by verb. kubectl's own `get` is not among these verbs.
+    // The API server's counts of requests for namespaces and ConfigMaps, by verb. These verbs do not include `get`, which
+    // kubectl sends.
     let all = || -> Vec<usize> {
         let ways = [
             ("namespaces", "LIST"),
@@ -148,7 +149,7 @@ fn an_outage_of_the_store_changes_nothing_and_is_reported() {
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_failing_add_on_delays_no_other_and_a_changed_one_is_applied_immediately() {
-    /// The pause after the fourth failure is 40 s.
+    /// The number of failures after which the pause is 40 s.
     const FAILURES: u64 = 4;
     let cluster = Cluster::start();
     let mut addons = Addons::new(&cluster);

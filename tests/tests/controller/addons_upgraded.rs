@@ -9,10 +9,10 @@ use crate::cluster::{Cluster, KOPS_VERSION, eventually, id};
 
 const NAME: &str = "scaler.example.com";
 const SELECTOR: &str = "addon.kops.k8s.io/name=config";
-/// A manifest that an operator names in place of a channel.
+/// A manifest that an operator gives to the service in place of a channel.
 const MANIFEST: &str = "s3://clusters/c.example.com/mine.yaml";
 
-/// The add-on's entry as this kOps writes it. kOps 1.36 and newer leave out the version.
+/// The add-on's entry in the format of this kOps version. kOps 1.36 and newer omit the entry's version.
 fn entry(kops: &str) -> Value {
     let rule = json!({"kind": "ConfigMap", "namespaces": ["kube-system"], "labelSelector": SELECTOR});
     let mut entry = json!({"id": "k8s-1.16", "needsRollingUpdate": "workers", "prune": {"kinds": [rule]}});
@@ -37,7 +37,8 @@ fn settings(value: &str) -> String {
     config_map("settings", "kube-system", value)
 }
 
-/// Writes the Deployment's status as its controller does: available, and with this condition `False`.
+/// Writes the status of the Deployment, as the Deployment controller does. The Deployment is available, and has this condition
+/// with the status `False`.
 fn report(cluster: &Cluster, condition: &str) {
     let conditions = json!([{"type": "Available", "status": "True"}, {"type": condition, "status": "False"}]);
     let status = json!({"status": {"observedGeneration": 9, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1,
@@ -47,7 +48,7 @@ fn report(cluster: &Cluster, condition: &str) {
     cluster.kubectl(&[&patch[..], &[&status.to_string()]].concat());
 }
 
-/// The managers of a ConfigMap's fields, each with its operation.
+/// The managers of a ConfigMap's fields, each with the operation that it used.
 fn managers(addons: &Addons<'_>, name: &str) -> Vec<(String, String)> {
     let found = addons.get("configmap", name, "kube-system").unwrap();
     let entries = found["metadata"]["managedFields"].as_array().unwrap().iter();
@@ -66,14 +67,14 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
         cluster.create_node(node, Some(node));
     }
     cluster.kubectl(&["label", "node", &worker, "node-role.kubernetes.io/node="]);
-    // An old kubectl applied one of the objects, and Helm has added a field.
+    // An old kubectl applied one of the objects, and Helm has added a field to it.
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "kube-system"},
         "data": {"value": "0", "gone": "yes"}});
     cluster.api.kubectl(&["apply", "-f", "-"], &old.to_string()).unwrap();
     let theirs = json!({"data": {"more": "theirs"}}).to_string();
     let of_helm = ["--field-manager=helm", "--type=merge", "-p", &theirs];
     cluster.kubectl(&[&["patch", "configmap", "settings", "-n", "kube-system"], &of_helm[..]].concat());
-    // The prune rule selects another label than these objects have.
+    // The prune rule does not select the label of these objects.
     let of_others = |name: &str| config_map(name, "kube-system", "1").replace("config\"", "other\"");
     cluster.api.kubectl(&["create", "-f", "-"], &of_others("unselected")).unwrap();
     cluster.write("mine.yaml", &of_others("mine"));
@@ -99,7 +100,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
         "to kOps 1.35 a manifest is an empty channel"
     );
 
-    // In kOps 1.35, each condition of a Deployment affects its health.
+    // In kOps 1.35, a Deployment is unhealthy if any condition is `False`.
     report(&cluster, "ReplicaFailure");
     let second = manifest(&[settings("2"), config_map("retired", "kube-system", "1")]);
     addons.put(NAME, entry("1.35.2"), &second);
@@ -107,7 +108,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert_eq!(data()["value"], "2");
     assert!(recorded(&addons, &first) && !addons.is_marked(&worker));
 
-    // kOps 1.36 ignores the condition ReplicaFailure. The channel has the same objects as before.
+    // kOps 1.36 ignores the condition ReplicaFailure. The objects of the channel do not change.
     upgrade("1.36.2");
     addons.put(NAME, entry("1.36.2"), &second);
     eventually("it is healthy", || recorded(&addons, &second));
@@ -126,7 +127,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert!(addons.is_marked(&worker) && !addons.is_marked(&other));
     cluster.kubectl(&["annotate", "node", &worker, &format!("{NEEDS_UPDATE}-")]);
 
-    // An upgrade of kOps alone requires no update of an add-on. An add-on that its channel no longer names stays.
+    // After an upgrade of kOps alone, no add-on is updated. An add-on that is removed from the channel stays in the cluster.
     upgrade("1.37.0");
     addons.drop("unlisted");
     let fourth = manifest(&[settings("4")]);

@@ -31,9 +31,9 @@ use crate::controller::Controller;
 use crate::takeover;
 
 const MACHINE: Lot = Lot { number: 1, address: Ipv4Addr::new(10, 20, 32, 20) };
-/// A machine with kOps' own nodeup.
+/// A machine that runs kOps' own nodeup.
 const UPSTREAM: Lot = Lot { number: 2, address: Ipv4Addr::new(10, 20, 32, 30) };
-/// The address of the liar, which claims to be `MACHINE`.
+/// The address of a liar, which claims to be `MACHINE`.
 const LIAR: Ipv4Addr = Ipv4Addr::new(10, 20, 32, 66);
 const PORT: u16 = 3988;
 /// The port of the stand-in for kOps' own kops-controller.
@@ -99,13 +99,13 @@ fn boots_to_label<G: Ground>() {
     takeover::becomes_ready(&world.cluster, &controller, CONTROL_PLANE);
 }
 
-/// A cluster whose controller serves machines. The API server's own authority signs the certificates.
+/// A cluster whose controller serves machines. The CA that the API server trusts signs their certificates.
 fn serving<G: Ground>(ground: &G) -> World {
     let cluster = ground.cluster();
     World::signed_by(&authority(&cluster), SocketAddr::from((CONTROL_PLANE, PORT)), cluster, &ground.server())
 }
 
-/// The authority that the API server trusts, as kOps keeps it.
+/// The CA that the API server trusts, in kOps' format.
 fn authority(cluster: &Cluster) -> Keyset {
     let Pair { certificate, private_key } = cluster.api.authority_pair();
     Keyset { name: "kubernetes-ca".to_owned(), id: 7, certificate, private_key }
@@ -119,8 +119,8 @@ fn requests(controller: &Controller, outcome: &str, reason: &str) -> u32 {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// Checks that the API server accepts the certificate as a kubelet's. The kubelet may create only its own Node, and must not set its
-/// group.
+/// Checks that the API server accepts the certificate as a kubelet's. With it, the kubelet may create only its own Node, and must
+/// not set the Node's group.
 fn is_good_for_its_own_node_only<G: Ground>(ground: &G, cluster: &Cluster, kubeconfig: &Path) {
     let create = |name: &str, group: &str| {
         let labels = json!({"kubernetes.io/hostname": name, GROUP_LABEL: group});
@@ -134,13 +134,13 @@ fn is_good_for_its_own_node_only<G: Ground>(ground: &G, cluster: &Cluster, kubec
     assert!(refused.contains("is not allowed to set the following labels"), "{refused}");
 }
 
-/// The version of the kubelet that has created a Node. `None` if there is no such Node.
+/// The version of the kubelet that has created a Node. `None` if the Node does not exist.
 fn kubelet_version(cluster: &Cluster, node: &str) -> Option<String> {
     let version = ["get", "node", node, "-o", "jsonpath={.status.nodeInfo.kubeletVersion}"];
     cluster.api.kubectl(&version, "").ok().filter(|version| version.starts_with('v'))
 }
 
-/// Sets the provider ID of a new Node, as a cloud's controller does.
+/// Sets the provider ID of a new Node, as the cloud's controller does.
 fn name_machine<G: Ground>(ground: &G, cluster: &Cluster) {
     if !ground.provider_id(MACHINE).is_empty() {
         let patch = json!({"spec": {"providerID": ground.provider_id(MACHINE)}});

@@ -24,7 +24,7 @@ use crate::controller::Controller;
 
 /// The IAM role of nodes.
 pub const ROLE: &str = "nodes.c.example.com";
-/// The timeout of a machine's request, also on a busy computer.
+/// The timeout of a machine's request, long enough for a busy computer.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A cluster whose controller serves machines, and the data with which machines connect to it.
@@ -53,7 +53,7 @@ impl std::ops::Deref for WithSts {
 impl WithSts {
     pub fn start() -> WithSts {
         let sts = Sts::start().unwrap();
-        // The controller asks STS as this principal, whose account is the cluster's account.
+        // The controller sends its own requests to STS as this principal. The principal's account is the cluster's account.
         let of_controller = Principal::instance("control-plane.c.example.com", "i-0ccccccccccccccc0");
         let of_controller = Principal {
             access_key: "AKIDEXAMPLE".into(),
@@ -66,7 +66,7 @@ impl WithSts {
         WithSts { world: World::with(cluster, &on_aws(REGION)), sts }
     }
 
-    /// Adds a machine to the cluster.
+    /// Adds a machine to the cluster's group `nodes`.
     pub fn machine(&self, number: usize) -> Principal {
         let machine = Principal::instance(ROLE, &id(number));
         self.sts.put(&machine);
@@ -79,21 +79,21 @@ impl WithSts {
     }
 }
 
-/// The provider options for machines in a region of AWS, as kOps writes them.
+/// The provider options that kOps writes for machines in an AWS region.
 pub fn on_aws(region: &str) -> Value {
     json!({"aws": {"nodesRoles": [ROLE], "Region": region}})
 }
 
 impl World {
-    /// A cluster with a bootstrap server for machines of a cloud. Its certificates are RSA, like kOps', and its authority is not the
-    /// API server's.
+    /// A cluster with a bootstrap server for machines of a cloud. The server's certificates are RSA, like those of kOps. The server's CA
+    /// is not the API server's CA.
     pub fn with(cluster: Cluster, on: &Value) -> World {
         let authority = Keyset::make("kubernetes-ca", 7).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         World::signed_by(&authority, address, cluster, &json!({ "provider": on }))
     }
 
-    /// Like `of`, with this authority, this address, and these options of the server.
+    /// Like `with`, with this CA, this address, and these options of the server.
     pub fn signed_by(authority: &Keyset, address: SocketAddr, cluster: Cluster, options: &Value) -> World {
         let name = format!("kops-controller.internal.{CLUSTER}");
         let pki = cluster.make_folder("pki");
@@ -122,7 +122,7 @@ impl World {
         world
     }
 
-    /// Configures controllers with a bootstrap server for machines of a cloud, and with more options.
+    /// Configures controllers with a bootstrap server for machines of a cloud, and with the options in `more`.
     pub fn configure(&self, provider: &Value, more: &Value) {
         self.configure_server(&json!({ "provider": provider }), more);
     }
@@ -147,19 +147,19 @@ impl World {
         controller
     }
 
-    /// A machine's token for a request, signed for the STS at a host.
+    /// A machine's token for a request, signed for the STS at the host `sts`.
     pub fn token_for(machine: &Principal, sts: &str, region: &str, body: &str) -> String {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
         machine.token_v1(sts, region, body.as_bytes(), now.try_into().unwrap())
     }
 
-    /// Sends a request from this address. Returns the status and the body of the response, or status 0 without a response.
+    /// Sends a request from this address. Returns the status and the body of the response, or status 0 if no response comes.
     pub fn ask(&self, from: Ipv4Addr, token: &str, body: &str) -> (u16, String) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(self.try_ask(from, token, body)).unwrap_or_default()
     }
 
-    /// Like `ask`, but `None` without a response in time.
+    /// Like `ask`, but `None` if no response comes in time.
     pub async fn try_ask(&self, from: Ipv4Addr, token: &str, body: &str) -> Option<(u16, String)> {
         let asking = async {
             let stream = connect(from, self.address).await.ok()?;
@@ -228,7 +228,7 @@ impl Taken {
     }
 }
 
-/// Bootstraps each machine once, four at a time.
+/// Lets each machine bootstrap once, four at a time.
 fn all_bootstrap(world: &WithSts, machines: &[(Principal, String)]) -> Taken {
     const HANDS: usize = 4;
     let next = AtomicUsize::new(0);
@@ -261,7 +261,7 @@ fn all_bootstrap(world: &WithSts, machines: &[(Principal, String)]) -> Taken {
 fn measured_bootstrap() {
     const MACHINES: usize = 1000;
     const LIARS: u8 = 8;
-    /// After this pause, the controller may send as many requests at once to EC2 as at the start.
+    /// After this pause, the controller has its full budget of EC2 requests again.
     const REFILLED: Duration = Duration::from_secs(6);
     let world = WithSts::start();
     let controller = world.controller();
@@ -287,7 +287,7 @@ fn measured_bootstrap() {
         );
         rates.push(rate);
     }
-    // Both measurements start with a full budget of EC2 requests. Otherwise one of them waits for EC2, and the ratio shows only that wait.
+    // Both measurements start with a full budget of EC2 requests. Without a pause, a measurement could include a wait for this budget.
     thread::sleep(REFILLED);
     let calm = all_bootstrap(&world, &machines(30_000, MACHINES / 4, &ecdsa)).percentile(99);
     println!("| p99 of {} machines with nothing else there, ms | {:.0} | |", MACHINES / 4, millis(calm));
@@ -296,7 +296,7 @@ fn measured_bootstrap() {
     let over = AtomicBool::new(false);
     let lies = AtomicUsize::new(0);
     let asked_before = world.sts.calls();
-    // Only STS can detect that this principal's signature is wrong.
+    // This principal's signature is wrong, which only STS can detect.
     let forged = Principal { secret: "guessed".into(), ..world.machine(40_000) };
     let mut flooded = thread::scope(|scope| {
         for liar in 1..=LIARS {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
-/// A limit above the size of any answer to a machine, in bytes.
+/// A limit, in bytes, that is larger than any response to a machine.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
 /// Connects from one address to another.
@@ -21,7 +21,7 @@ pub async fn connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStrea
     Ok(stream)
 }
 
-/// The request with which a machine bootstraps.
+/// The bootstrap request of a machine.
 pub fn post(token: &str, body: &str) -> String {
     format!(
         "POST /bootstrap HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Type: application/json\r\n\
@@ -30,7 +30,7 @@ pub fn post(token: &str, body: &str) -> String {
     )
 }
 
-/// Sends a request by TLS, and returns the status and the body of the response. `None` without a response.
+/// Sends a request by TLS, and returns the status and the body of the response. `None` if no response comes.
 pub async fn exchange(
     stream: TcpStream,
     trust: &Arc<ClientConfig>,
@@ -40,7 +40,7 @@ pub async fn exchange(
     let mut stream = TlsConnector::from(trust.clone()).connect(name.clone(), stream).await.ok()?;
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
-    // Some servers close the connection without ending TLS, so the error is dropped.
+    // The error is dropped, because some servers close the connection without ending TLS.
     let _ = stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await;
     let answer = String::from_utf8(answer).ok()?;
     let status = answer.split(' ').nth(1)?.parse().ok()?;

@@ -22,13 +22,13 @@ pub use gce::GoogleCloud;
 pub use listed::{DigitalOceanCloud, HetznerCloud, LinodeCloud, OpenstackCloud, ScalewayCloud};
 pub use metal::Metal;
 
-/// The addresses of clouds' metadata services. The second one is Scaleway's.
+/// The addresses of clouds' metadata services. The second address is Scaleway's.
 pub const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(169, 254, 42, 42)];
 
-/// A running server; dropping it stops it.
+/// A running server. A drop stops the server.
 pub type Running = Box<dyn Any + Send>;
 
-/// Calls a macro with each cloud: with kOps' name for the cloud as an identifier, and with the cloud's type.
+/// Calls a macro once for each cloud. The arguments are kOps' name for the cloud, as an identifier, and the cloud's type.
 macro_rules! for_each_cloud {
     ($macro:ident) => {
         $macro!(
@@ -46,7 +46,7 @@ macro_rules! for_each_cloud {
 }
 pub(crate) use for_each_cloud;
 
-/// A machine. It is in the group `nodes`, unless the groups of its cloud are too small for all machines.
+/// A machine. Its group is `nodes`. On a cloud with small groups, machines are spread over several groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Lot {
     pub number: u32,
@@ -54,13 +54,13 @@ pub struct Lot {
 }
 
 impl Lot {
-    /// The machine of this number, at an address that no other number has.
+    /// The machine with this number. Its address is different for each number.
     pub fn numbered(number: u32) -> Lot {
         let [_, b, c, d] = (number + 256).to_be_bytes();
         Lot { number, address: Ipv4Addr::new(10, 64 | b, c, d) }
     }
 
-    /// The name of the machine, if its cloud gives it a name.
+    /// The name of the machine, on clouds that give machines a name.
     pub fn name(self) -> String {
         format!("nodes-{:06x}", self.number)
     }
@@ -78,9 +78,9 @@ pub trait Ground: Sync + Sized {
     /// Starts a cloud without machines.
     fn start() -> Self;
     fn cluster(&self) -> Cluster;
-    /// Adds a machine of the cluster.
+    /// Adds a machine to the cluster.
     fn create(&self, cluster: &Cluster, lot: Lot);
-    /// Adds many machines of the cluster.
+    /// Adds many machines to the cluster.
     fn create_all(&self, cluster: &Cluster, lots: &[Lot]) {
         lots.iter().for_each(|lot| self.create(cluster, *lot));
     }
@@ -89,7 +89,7 @@ pub trait Ground: Sync + Sized {
         let _ = lot;
         "nodes".to_owned()
     }
-    /// The hostname on the machine itself.
+    /// The hostname that the machine itself reports.
     fn hostname(&self, lot: Lot) -> String {
         lot.name()
     }
@@ -97,15 +97,15 @@ pub trait Ground: Sync + Sized {
     fn node(&self, lot: Lot) -> String {
         self.hostname(lot)
     }
-    /// The provider ID of a machine's Node; empty if the cloud has none.
+    /// The provider ID of a machine's Node. Empty if the cloud has no provider IDs.
     fn provider_id(&self, lot: Lot) -> String;
-    /// The number of requests for machines to the cloud's API.
+    /// The number of requests for machines that the cloud's API has received.
     fn calls(&self, cluster: &Cluster) -> usize;
-    /// The minimum number of requests that can list this many machines. It follows from the API's documented maximum page size, and
-    /// not from the page size that the controller requests.
+    /// The minimum number of requests that can list this many machines. The number follows from the maximum page size in the API's
+    /// documentation, not from the page size that the controller requests.
     fn fewest_calls(nodes: usize) -> usize;
 
-    /// The reason with which the bootstrap server refuses another machine that claims to be this one.
+    /// The reason for which the bootstrap server rejects a liar that claims to be a machine.
     const REFUSED_FOR: &'static str;
     /// The paths of additional downloads on this cloud.
     const DOWNLOADS: &'static [&'static str] = &[];
@@ -113,29 +113,29 @@ pub trait Ground: Sync + Sized {
     /// Whether the bootstrap server calls machines of this cloud back.
     const IS_CALLED_BACK: bool = false;
 
-    /// The token that kOps' own nodeup makes on a machine for a request.
+    /// The token that kOps' own nodeup makes for a request of this machine.
     fn upstreams_token(&self, lot: Lot, body: &[u8]) -> String;
-    /// Checks the claims of our node's token for a machine, as kOps' own kops-controller reads them.
+    /// Checks the claims in the token of kops-agent's node mode, as kOps' own kops-controller reads them.
     fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]);
 
-    /// The options of the cluster's bootstrap server.
+    /// The configuration of the cluster's bootstrap server.
     fn server(&self) -> Value {
         json!({"provider": {Self::NAME: {}}})
     }
-    /// Serves the metadata of a machine. A liar at another address gets the same metadata, but without the proof.
+    /// Serves the metadata of a machine. A liar at a different address gets the same metadata, but not the proof of identity.
     fn serve_metadata(&self, lot: Lot, liar: Option<Ipv4Addr>) -> Running;
-    /// Gives the machine with this root its additional files and devices, in its own mounts. A liar gets an invalid variant.
+    /// Adds the additional files and devices of the machine with this root, in the machine's own mounts. A liar gets invalid ones.
     fn equip(&self, root: &Path, is_liar: bool) -> Option<Running> {
         let _ = (root, is_liar);
         None
     }
-    /// The environment variables of a machine's agent.
+    /// The environment variables of the agent on a machine.
     fn variables(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
 
-/// The name of a group's scale set, or of a similar object.
+/// The name of a group's object in the cloud, such as a scale set.
 fn of_cluster(group: &str) -> String {
     format!("{group}.{CLUSTER}")
 }

@@ -16,16 +16,16 @@ use tempfile::TempDir;
 use crate::controller::Controller;
 
 pub const CLUSTER: &str = "c.example.com";
-/// The cluster's folder in the state store.
+/// The URL of the cluster's folder in the state store.
 pub const CONFIG_BASE: &str = "s3://clusters/c.example.com";
 /// The cluster's AWS region.
 pub const REGION: &str = "us-test-1";
-/// The label with a node's group.
+/// The label of a Node whose value is the instance group.
 pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 pub const NODE_ROLE: &str = "node-role.kubernetes.io/node";
-/// The user that kOps' RBAC is for.
+/// The user to which kOps' RBAC grants rights.
 const USER: &str = "system:serviceaccount:kube-system:kops-controller";
-/// The timeout of every wait.
+/// The timeout of each wait.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The id of the instance with this number.
@@ -48,7 +48,7 @@ pub fn path_of(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)
 }
 
-/// The kubectl command that contains `part`, from a page of the repository. Panics unless the page has exactly one such command.
+/// The only kubectl command that contains `part` on a page of the repository. Panics if several commands or none contain `part`.
 #[track_caller]
 pub fn kubectl_on(page: &str, part: &str) -> String {
     let text = fs::read_to_string(path_of(page)).unwrap();
@@ -59,7 +59,7 @@ pub fn kubectl_on(page: &str, part: &str) -> String {
     command.to_owned()
 }
 
-/// The file with kOps' version in the store.
+/// The file in the store that contains kOps' version.
 pub const KOPS_VERSION: &str = "kops-version.txt";
 
 pub struct Cluster {
@@ -68,7 +68,7 @@ pub struct Cluster {
     folder: TempDir,
     /// kOps' name for the cluster's cloud.
     cloud: &'static str,
-    /// The environment variables with the cloud's addresses.
+    /// The environment variables with the addresses of the cloud's servers.
     environment: Vec<(&'static str, String)>,
 }
 
@@ -108,12 +108,13 @@ impl Cluster {
         let spec = fs::read_to_string(cluster.store().join("cluster-completed.spec")).unwrap();
         let spec = spec.replace("cloudProvider: aws", "cloudProvider: gce");
         fs::write(cluster.store().join("cluster-completed.spec"), spec).unwrap();
-        // The options of a bootstrap server would have the project and region. Without it, the controller asks the metadata server.
+        // The configuration of a bootstrap server contains the project and the region. Without a bootstrap server, the controller reads
+        // them from the metadata server.
         cluster.configure(None);
         cluster
     }
 
-    /// Like `start`, on another cloud. `cloud` is kOps' name for the cloud, and `environment` has the addresses of the cloud.
+    /// Like `start`, on this cloud. `cloud` is kOps' name for the cloud, and `environment` has the addresses of the cloud's servers.
     pub fn start_on(cloud: &'static str, environment: Vec<(&'static str, String)>) -> Cluster {
         let cluster = Cluster { cloud, environment, ..Cluster::start() };
         cluster.configure(None);
@@ -126,19 +127,19 @@ impl Cluster {
         self
     }
 
-    /// Makes a folder beside the store.
+    /// Makes a folder next to the store.
     pub fn make_folder(&self, name: &str) -> PathBuf {
         let folder = self.folder.path().join(name);
         fs::create_dir_all(&folder).unwrap();
         folder
     }
 
-    /// Configures controllers with this bootstrap server, or without one.
+    /// Configures the controllers with this bootstrap server, or without a bootstrap server.
     pub fn configure(&self, server: Option<&Value>) {
         self.configure_with(server, &json!({}));
     }
 
-    /// Like `configure`, with more options or replaced options.
+    /// Like `configure`, but `more` adds or replaces options.
     pub fn configure_with(&self, server: Option<&Value>, more: &Value) {
         let mut options = json!({
             "clusterName": CLUSTER, "cloud": self.cloud, "configBase": CONFIG_BASE,
@@ -153,7 +154,7 @@ impl Cluster {
         fs::write(self.folder.path().join("config.yaml"), options.to_string()).unwrap();
     }
 
-    /// Moves the cluster to another AWS region. `environment` has the addresses of its cloud.
+    /// Moves the cluster to a different AWS region. `environment` has the addresses of the servers in this region.
     pub fn elsewhere(self, region: &str, environment: Vec<(&'static str, String)>) -> Cluster {
         let region = ("AWS_REGION", region.to_owned());
         Cluster { environment: environment.into_iter().chain([region]).collect(), ..self }
@@ -179,10 +180,10 @@ impl Cluster {
         self.apply("node", name, &format!("{NODE_ROLE}: '', {labels}"));
     }
 
-    /// Applies a group of this role as `kops update cluster --yes` does.
+    /// Applies a group with this role as `kops update cluster --yes` does.
     pub fn apply(&self, role: &str, group: &str, labels: &str) {
         let labels = format!("{GROUP_LABEL}: {group}, {labels}");
-        // Only the configuration of a control plane has the authorities. A worker has them in its boot config.
+        // Only the configuration of a control plane contains the CAs. The boot config of a worker contains them.
         let cas = match role {
             "control-plane" => {
                 "CAs: {kubernetes-ca: '-----BEGIN CERTIFICATE-----a-----END CERTIFICATE-----'}, "
@@ -195,14 +196,14 @@ impl Cluster {
         fs::write(folder.join("nodeupconfig.yaml"), text).unwrap();
     }
 
-    /// Writes the configuration of a group's nodes.
+    /// Writes the configuration of a group's nodes to the store.
     pub fn write_nodeup_config(&self, group: &str, text: &str) {
         let folder = self.store().join("igconfig/node").join(group);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("nodeupconfig.yaml"), text).unwrap();
     }
 
-    /// Removes the configurations of nodes, as in the store of a cluster for which kOps writes none of them.
+    /// Removes the configurations of nodes, because kOps writes none on some clouds.
     pub fn remove_nodeup_configs(&self) {
         fs::remove_dir_all(self.store().join("igconfig")).unwrap();
     }
@@ -215,17 +216,17 @@ impl Cluster {
         fs::rename(self.folder.path().join("store.gone"), self.store()).unwrap();
     }
 
-    /// The API server's count of requests for a resource with this verb.
+    /// The number of requests for a resource with this verb, from the API server's metrics.
     pub fn requests(&self, resource: &str, verb: &str) -> usize {
         self.requests_with(&[&format!(r#"resource="{resource}""#), &format!(r#"verb="{verb}""#)])
     }
 
-    /// How often the API server was asked whether it is ready.
+    /// The number of requests for the API server's readiness.
     pub fn questions(&self) -> usize {
         self.requests_with(&[r#"subresource="/readyz""#])
     }
 
-    /// The API server's count of requests with these labels of the metric.
+    /// The number of requests with these labels, from the API server's metrics.
     fn requests_with(&self, labels: &[&str]) -> usize {
         let metrics = self.kubectl(&["get", "--raw", "/metrics"]);
         let lines = metrics.lines().filter(|line| {
@@ -259,7 +260,7 @@ impl Cluster {
         self.create_node_saying(name, &provider_id(instance));
     }
 
-    /// Creates a Node with this providerID.
+    /// Creates a Node with this provider ID.
     #[track_caller]
     pub fn create_node_saying(&self, name: &str, provider_id: &str) {
         self.api
@@ -267,9 +268,9 @@ impl Cluster {
             .unwrap();
     }
 
-    /// A Node as a kubelet creates it, with this providerID.
+    /// A Node with this provider ID, in the form in which a kubelet creates it.
     pub fn node_saying(name: &str, provider_id: &str) -> Value {
-        // The label is a field with a manager. If no field of an object has a manager, the API server reports no managers.
+        // The label is a field that gets a manager. If no field of an object has a manager, the API server reports no managers at all.
         let labels = json!({"kubernetes.io/hostname": name});
         json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
@@ -288,7 +289,8 @@ impl Cluster {
         self.kubectl(&["patch", "node", name, "--type=merge", "-p", patch]);
     }
 
-    /// Reports a Node as Ready, as a kubelet does all the time, and on the machine of the API server. Conditions that others report stay.
+    /// Reports that a Node is Ready and on the machine of the API server, as a kubelet reports regularly. Does not change conditions that
+    /// other programs report.
     pub fn report(&self, name: &str) {
         let time = "2026-11-21T00:00:00Z";
         let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady",
@@ -297,7 +299,7 @@ impl Cluster {
         self.is_at(name, "127.0.0.1");
     }
 
-    /// Reports the address of a Node's machine. Where an API server is asked about its etcd, it is the API server at this address.
+    /// Reports the address of a Node's machine. The controller checks the health of etcd through the API server at this address.
     pub fn is_at(&self, name: &str, address: &str) {
         self.patch_status(name, &json!({"addresses": [{"type": "InternalIP", "address": address}]}));
     }
@@ -307,7 +309,7 @@ impl Cluster {
         self.kubectl(&["patch", "node", name, "--subresource=status", "--type=strategic", "-p", &patch]);
     }
 
-    /// A label of a Node.
+    /// The value of a Node's label.
     pub fn label(&self, node: &str, label: &str) -> Option<String> {
         let node: Value = serde_json::from_str(&self.kubectl(&["get", "node", node, "-o", "json"])).unwrap();
         Some(node["metadata"]["labels"].get(label)?.as_str().unwrap().to_owned())
@@ -339,7 +341,7 @@ impl Cluster {
         self.kubectl(&["get", "lease", "-n", "kube-system", lease, "-o", holder])
     }
 
-    /// The output of a controller that runs once (`--once`).
+    /// The output of a controller that runs once (`--once`). Panics if the controller fails.
     #[track_caller]
     pub fn once(&self, arguments: &[&str]) -> String {
         let output = self.command().arg("--once").args(arguments).output().unwrap();
@@ -347,13 +349,12 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The exit code and the output of `controller takeover --check`.
     pub fn check_takeover(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let admin_kubeconfig = self.api.kubeconfig("admin", &["system:masters"]).unwrap();
         self.check_takeover_with(&admin_kubeconfig, arguments)
     }
 
-    /// Like `check_takeover`, with this administrator's kubeconfig.
+    /// Like `check_takeover`, with this kubeconfig of an administrator.
     pub fn check_takeover_with(&self, admin_kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
         let output = Command::new(agent())
             .env_clear()
@@ -390,8 +391,8 @@ impl Cluster {
         Controller::start(command)
     }
 
-    /// The log of a controller that runs once (`--once`) as a pod of the cluster. It runs in its own mount namespace, with the
-    /// token of its service account where kubelet puts it.
+    /// The log of a controller that runs once (`--once`) as a pod of the cluster. The controller runs in its own mount namespace, in
+    /// which the token of its service account is at kubelet's path.
     #[track_caller]
     pub fn once_as_pod(&self) -> String {
         let account = self.make_folder("service-account");
@@ -428,29 +429,28 @@ impl Cluster {
         self.with_configuration(command);
     }
 
-    /// The agent's command, without a verb.
     pub fn verb(&self) -> Command {
         let mut command = Command::new(agent());
         command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment.clone());
         command
     }
 
-    /// Adds the arguments for the controller's configuration and for this store to a command.
+    /// Adds the arguments for the controller's configuration and for the store of this cluster to a command.
     pub fn with_configuration(&self, command: &mut Command) {
         command.arg("--conf").arg(self.folder.path().join("config.yaml"));
         command.arg("--store-mirror").arg(self.store_mirror());
     }
 }
 
-/// The agent's command, without any variable of this test's environment.
+/// The agent's command without the environment variables of this test.
 pub fn plain_agent() -> Command {
     let mut command = Command::new(agent());
     command.env_clear().env("RUST_BACKTRACE", "1");
     command
 }
 
-/// The agent's command on a node, like `plain_agent`. `KOPS_AGENT_NODE` may name a program of another version than the controller's
-/// (`tests/skew`).
+/// The agent's command on a node, like `plain_agent`. The variable `KOPS_AGENT_NODE` may contain the path of a program whose version
+/// differs from the controller's (`tests/skew`).
 pub fn agent_on_node() -> Command {
     let program = std::env::var_os("KOPS_AGENT_NODE").map_or_else(agent, PathBuf::from);
     let mut command = Command::new(program);

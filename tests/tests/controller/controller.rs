@@ -12,7 +12,7 @@ use kops_agent_tests::program::processor_time;
 
 use crate::cluster::TIMEOUT;
 
-/// A running controller; dropping it kills it.
+/// A running controller. A drop kills the controller.
 pub struct Controller {
     child: Child,
     address: String,
@@ -20,16 +20,16 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Starts a command that answers probes as a controller does.
+    /// Starts a command that serves probes like a controller.
     #[allow(clippy::print_stderr)]
     pub fn start(mut command: Command) -> Controller {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let (sender, address) = mpsc::channel();
-        // The log is shown with a failed test.
+        // The log is printed if the test fails.
         thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
-                // A flood of refusals would hide everything else.
+                // These lines are left out, because a flood of them would hide all other lines.
                 if !line.contains("bootstrap: refused") {
                     eprintln!("    {line}");
                 }
@@ -46,7 +46,7 @@ impl Controller {
         self.begun.elapsed()
     }
 
-    /// The address of the controller's probes.
+    /// The address at which the controller serves probes.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -63,7 +63,6 @@ impl Controller {
         peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
     }
 
-    /// The number of the controller's open files and sockets.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
@@ -77,7 +76,7 @@ impl Controller {
         answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
-    /// The value of a metric, by its name with its labels.
+    /// The value of a metric. `name` is the name with the labels.
     pub fn metric(&self, name: &str) -> Option<u64> {
         let metrics = self.get("/metrics");
         let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
@@ -91,7 +90,8 @@ impl Controller {
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// Sends SIGKILL, and waits until the controller has ended. Its Lease keeps others out until it expires.
+    /// Sends SIGKILL, and waits until the controller has ended. No other controller can lead until the killed
+    /// controller's Lease expires.
     pub fn kill(self) {
         drop(self);
     }

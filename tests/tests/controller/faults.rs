@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, GROUP_LABEL, eventually, id};
 use crate::controller::Controller;
 use crate::{LEADS, nodes};
 
-/// A cluster with this many labelled Nodes, and the controller that leads it.
+/// A cluster with this many labelled Nodes, and its leading controller.
 fn labelled(count: usize) -> (Cluster, Controller) {
     let cluster = Cluster::start();
     add(&cluster, 1..=count);
@@ -30,7 +30,7 @@ fn is_labelled(cluster: &Cluster, number: usize) -> bool {
     cluster.label(&id(number), GROUP_LABEL).is_some()
 }
 
-/// Removes a label of a known Node, and waits until the controller restores it.
+/// Removes a label of a Node, and waits until the controller restores the label.
 fn takes_care_of(cluster: &Cluster, number: usize) {
     cluster.kubectl(&["label", "node", &id(number), &format!("{GROUP_LABEL}-")]);
     eventually("a label is put back", || is_labelled(cluster, number));
@@ -86,7 +86,7 @@ fn an_outage_of_the_cloud_is_reported_by_one_event() {
     let (cluster, controller) = labelled(1);
     cluster.ec2.set_mood(Mood::Down);
     add(&cluster, 2..=1 + NEW);
-    // After some seconds, one Event reports the outage. The Event is about the Lease, because kOps' RBAC permits that.
+    // After some seconds, one Event reports the outage. The Event is about the Lease, because kOps' RBAC permits Events about it.
     eventually("an Event says so", || cluster.reasons("kops-controller-leader") == "CloudUnavailable");
     assert_eq!(metric(&controller, "kops_agent_nodes_waiting_for_cloud"), NEW as u64);
     takes_care_of(&cluster, 1);
@@ -118,7 +118,7 @@ fn with_a_slow_etcd_nodes_are_labelled_once_and_the_lease_is_kept() {
     takes_care_of(&cluster, 1);
     drop(slow);
     assert_eq!(of_lease(&cluster, "leaseTransitions"), "0");
-    // The controller does not count a write that the API server accepted but answered too late.
+    // If the API server accepts a write but responds too late, the controller does not count this write.
     let patches = metric(&controller, "kops_agent_node_patches_total");
     assert!(patches <= 2 + NEW as u64, "{patches} writes");
 }
@@ -126,14 +126,15 @@ fn with_a_slow_etcd_nodes_are_labelled_once_and_the_lease_is_kept() {
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn two_disagreeing_controllers_write_at_a_limited_rate() {
-    /// Some writes come immediately. The others come after pauses of up to one, two and four seconds.
+    /// The number of writes to wait for. The first writes come immediately. Pauses of up to one, two and four seconds precede the
+    /// last ones.
     const WRITES: u64 = 7;
     const LEAST: Duration = Duration::from_secs(5);
     let (cluster, controller) = labelled(1);
     let patches = || metric(&controller, "kops_agent_node_patches_total");
     let before = patches();
-    // This loop acts as kOps' kops-controller, without a Lease and with another group in its store. It corrects a Node as soon as it
-    // sees it.
+    // This loop acts as kOps' kops-controller without a Lease, whose store has a different label. The loop corrects the Node
+    // immediately.
     let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -153,7 +154,7 @@ fn two_disagreeing_controllers_write_at_a_limited_rate() {
     assert!(begun.elapsed() > LEAST, "{WRITES} writes in {:?}", begun.elapsed());
     let (ours, theirs) = (patches() - before, written.load(Ordering::Relaxed) as u64);
     assert!((ours..=ours + 1).contains(&theirs), "{theirs} writes of the other, {ours} of ours");
-    // Other Nodes are not affected, and the leader writes last.
+    // Other Nodes are not affected, and the last write is the leader's.
     add(&cluster, 2..=2);
     eventually("another node is labelled", || is_labelled(&cluster, 2));
     eventually("it has the last word", || cluster.label(&id(1), "tier").as_deref() == Some("web"));

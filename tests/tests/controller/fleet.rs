@@ -22,12 +22,12 @@ const NEW: &str = "bmV3IG5ldyBuZXcgbmV3IG5ldyBuZXcgbmV3IG5ldyBuZXc=";
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 const LATER: &str = "2026-02-01T00:00:00Z";
 
-/// The record of a machine that runs a configuration.
+/// The record of a machine that runs the configuration with this hash.
 fn running(hash: &str, since: &str) -> Value {
     json!({"version": 1, "configHash": hash, "convergedSince": since, "resources": {}})
 }
 
-/// Makes the root folder of a machine with the kubelet of this Node, and with this record of its runs.
+/// Makes the root folder of a machine with a kubeconfig for this Node's kubelet, and with this record.
 fn machine(cluster: &Cluster, node: &str, record: &Value) -> PathBuf {
     machine_of(cluster, node, &["system:nodes"], record)
 }
@@ -43,7 +43,8 @@ fn machine_of(cluster: &Cluster, node: &str, groups: &[&str], record: &Value) ->
     root
 }
 
-/// Puts a certificate on a machine and records that the last run left it there. It is valid until 1 January of a year.
+/// Writes a certificate to a machine, and adds it to the record of the last run. The certificate is valid until 1 January of the
+/// year `until`.
 fn give_certificate(root: &Path, record: &mut Value, file: &str, until: i32) {
     let key = KeyPair::generate().unwrap();
     let certificate =
@@ -60,7 +61,6 @@ fn give_certificate(root: &Path, record: &mut Value, file: &str, until: i32) {
     fs::write(root.join("var/lib/kops-agent/record.json"), record.to_string()).unwrap();
 }
 
-/// Runs a command. Returns its exit code, and its standard output and standard error.
 fn ended(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
@@ -101,7 +101,7 @@ fn outcome(node: &Value, wanted: &str) -> (String, String) {
     (field("status"), field("reason"))
 }
 
-/// The kubectl arguments that merge conditions into the conditions of a Node.
+/// The kubectl arguments that merge `patch` into the conditions of a Node.
 fn setting<'a>(node: &'a str, patch: &'a str) -> [&'a str; 7] {
     ["patch", "node", node, "--subresource=status", "--type=strategic", "-p", patch]
 }
@@ -142,19 +142,19 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     let expected: Vec<String> = types.map(|wanted| format!("k:{{\"type\":\"{wanted}\"}}")).collect();
     assert_eq!(fields, expected.iter().collect::<Vec<_>>(), "{ours}");
 
-    // A folder in place of the machine has no clock, and its record has no certificates. Its file system is that of the folder.
+    // The machine is a folder, which has no clock, and its record has no certificates. The disk is that of the folder's file system.
     for wanted in [CERTIFICATE_EXPIRES_SOON, CLOCK_UNSYNCHRONIZED] {
         assert_eq!(outcome(&after, wanted), ("Unknown".to_owned(), "NotObserved".to_owned()), "{wanted}");
     }
     let (status, reason) = outcome(&after, DISK_PRESSURE_SOON);
     assert!(["True", "False"].contains(&status.as_str()), "{status} {reason}");
 
-    // kubelet reports other conditions with such a patch. The patch leaves our condition as it is.
+    // With a patch like this, kubelet reports its own conditions. The patch does not change the agent's condition.
     let report = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}});
     cluster.kubectl(&setting("a", &report.to_string()));
     assert_eq!(condition(&node(&cluster, "a"), CONDITION), Some(told));
 
-    // `lastTransitionTime` stays until the status changes. `lastHeartbeatTime` changes with every report.
+    // `lastTransitionTime` stays until the status changes. `lastHeartbeatTime` changes at every report.
     let aged = json!({"status": {"conditions": [{"type": CONDITION, "lastHeartbeatTime": LONG_AGO, "lastTransitionTime": LONG_AGO}]}});
     cluster.kubectl(&setting("a", &aged.to_string()));
     tells(&root);
@@ -171,7 +171,7 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     let message = failed["message"].as_str().unwrap();
     assert!(message.contains(NEW) && message.contains("the store denies s3://b/c"), "{message}");
 
-    // A reset removes the early warnings with such a patch. All other conditions stay.
+    // A reset removes the early warnings with a patch like this. All other conditions stay.
     let removed = EARLY_WARNINGS.map(|wanted| json!({"type": wanted, "$patch": "delete"}));
     cluster.kubectl(&setting("a", &json!({"status": {"conditions": removed}}).to_string()));
     let left = node(&cluster, "a");
@@ -213,8 +213,8 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
         cluster.type_in(&format!("PATH={}:$PATH; kubectl kops_agent fleet status", folder.display()));
     assert_eq!(by_kubectl, shown, "kubectl runs it as a plugin");
 
-    // The kubelet-server certificate has expired. An expired certificate of kubelet itself would prevent this report, but an earlier
-    // report would have named it.
+    // The kubelet-server certificate has expired. If kubelet's own certificate had expired, the agent could not report. But an
+    // earlier report would have named this certificate.
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
     tells(&root);
     assert_eq!(warning(&node(&cluster, "a")), "True CertificateExpired");
@@ -229,7 +229,7 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
     assert_eq!(certificate["expires"], "2001-01-01T00:00:00Z");
     assert!(certificate["daysLeft"].as_i64().unwrap() < -9000);
 
-    // A machine without certificates removes its earlier report about them, and nothing else.
+    // A machine without certificates removes its earlier report about certificates, and nothing else.
     tells(&machine(&cluster, "a", &running(NEW, LATER)));
     let without = node(&cluster, "a");
     assert_eq!(warning(&without), "Unknown NotObserved");
@@ -266,14 +266,15 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_and_fleet_plan_shows_it(
     );
     assert_eq!(group["next"]["outcome"]["planned"]["restarts"], json!(["kubelet.service"]), "{group:#}");
 
-    // If another version of the agent wrote `next`, only the annotation of `next` is missing. The rest of the record still counts.
+    // If a different version of the agent wrote `next`, only the annotation of `next` is missing. The rest of the record is still
+    // reported.
     record["superseded"]["next"]["schemaVersion"] = "two".into();
     tells(&machine(&cluster, "a", &record));
     let annotation = |node: &Value| node["metadata"]["annotations"]["kops-agent/next"].clone();
     assert_eq!(annotation(&node(&cluster, "a")), Value::Null);
     assert_eq!(plan()["superseded"], 1);
 
-    // First the annotation is back. Then the node runs the next configuration, and the annotation is removed.
+    // The annotation is written again. When the node runs the next configuration, the annotation is removed.
     record["superseded"]["next"]["schemaVersion"] = 1.into();
     tells(&machine(&cluster, "a", &record));
     assert!(annotation(&node(&cluster, "a")).is_string());
@@ -290,7 +291,7 @@ fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() 
     create(&cluster, "b", "nodes");
     tells(&machine(&cluster, "a", &running(NEW, LATER)));
     let told = condition(&node(&cluster, "a"), CONDITION);
-    // kubectl's own patch would read nodes/status first, which kubelets may not.
+    // `kubectl patch` would first read nodes/status, which kubelets may not read. So the test sends a PUT.
     let mut lie = node(&cluster, "a");
     lie["status"]["conditions"][0]["reason"] = "Lie".into();
     let put = ["replace", "--raw", "/api/v1/nodes/a/status", "-f", "-"];
@@ -299,7 +300,7 @@ fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() 
     assert_eq!(condition(&node(&cluster, "a"), CONDITION), told);
     cluster.api.kubectl_as_kubelet("a", &put, &lie.to_string()).unwrap();
 
-    // The API server refuses a user that is not a node. The agent does not report that as a missing Node.
+    // The API server rejects a user that is not a node. The agent must not report this error as a missing Node.
     let (code, said) = tell(&machine_of(&cluster, "stranger", &[], &running(NEW, LATER)));
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("forbidden") && !said.contains("has no Node"), "{said}");
@@ -307,7 +308,7 @@ fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() 
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the cluster has no Node \"c\" yet"), "{said}");
 
-    // At the first boot, kubelet registers its Node while the agent waits.
+    // At the first boot, kubelet registers its Node only after the agent has begun to wait for the Node.
     let root = machine(&cluster, "c", &running(NEW, LATER));
     let mut waiting = plain_agent();
     waiting.args(["-v", "8", "fleet", "tell", "--timeout", "300", "--root"]).arg(&root);
@@ -365,7 +366,7 @@ fn fleet_status_shows_which_configuration_each_node_runs() {
     assert_eq!((&rows[3]["name"], &rows[3]["supersededBy"]), (&json!("old"), &json!(NEW)));
     assert_eq!(rows[3]["runs"], json!({"hash": OLD, "since": LONG_AGO}));
 
-    // The rolling update has ended.
+    // These Nodes are deleted, as at the end of a rolling update.
     cluster.kubectl(&["delete", "node", "old", "failed", "silent"]);
     let by_variable = ended(plain_agent().env("KUBECONFIG", &admin).args(["fleet", "status"]));
     assert_eq!(by_variable.0, Some(0), "{}", by_variable.1);

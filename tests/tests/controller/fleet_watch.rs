@@ -46,7 +46,7 @@ impl Watching {
         self.lines.recv_timeout(TIMEOUT).expect("another line is printed")
     }
 
-    /// The first line that contains `part`.
+    /// The first line that contains `part`. Waits until the command prints this line.
     #[track_caller]
     pub fn until(&self, part: &str) -> String {
         loop {
@@ -62,7 +62,7 @@ impl Watching {
         serde_json::from_str(&self.line()).unwrap()
     }
 
-    /// Sends this signal, and waits as `ended` does.
+    /// Sends this signal. Returns the result of [`Watching::ended`].
     fn ended_by(&mut self, signal: Signal) -> (Option<i32>, Vec<String>) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
         self.ended()
@@ -117,7 +117,7 @@ fn as_json_each_node_that_has_changed_gets_a_line() {
     assert_eq!(watching.json(), json!({"schemaVersion": 1, "name": "a", "gone": true}));
     assert_eq!(watching.ended_by(Signal::SIGINT), (Some(0), vec![]));
 
-    // Nothing reads the output any more. The command ends by itself once it prints something.
+    // No program reads the output any more. The command ends when it next prints a line.
     let mut command = plain_agent();
     let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
     command.args(["fleet", "status", "--watch", "--kubeconfig"]).arg(admin).stdout(Stdio::piped());

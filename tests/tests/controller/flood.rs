@@ -23,29 +23,29 @@ use liars::Liars;
 use lies::Lie;
 use manners::Answer;
 
-/// The number of liars. Each has a connection.
+/// The number of liars. Each liar has one connection.
 const LIARS: usize = 10_000;
 /// The number of machines that bootstrap during the flood.
 const HONEST: usize = 100;
-/// The number of machines that bootstrap without a flood, half of them before it and half after it.
+/// The number of machines that bootstrap without a flood, half of them before the flood and half after it.
 const CALM: usize = 20;
-/// The number of the cluster's machines that liars control.
+/// The number of machines in the cluster that liars control.
 const INSIDERS: usize = 20;
 /// The time between the starts of two honest machines.
 const BETWEEN_HONEST: Duration = Duration::from_millis(200);
-/// The maximum time for an honest machine. It consists mostly of pauses between the machine's tries.
+/// The maximum time for an honest machine. Most of this time is pauses between the machine's tries.
 const HONEST_WITHIN: Duration = Duration::from_secs(180);
-/// The maximum time until each liar has lied once. The flood does not end before.
+/// The maximum time until each liar has lied once. The flood lasts at least until then.
 const LIED_WITHIN: Duration = Duration::from_secs(180);
-/// The maximum time for a machine that bootstraps before or after the flood, at its first try.
+/// The maximum time for a machine that bootstraps before or after the flood. Its first try must succeed.
 const CALM_WITHIN: Duration = Duration::from_secs(5);
-/// The maximum time for the controller's answer to `/healthz`.
+/// The maximum time for the controller's response to `/healthz`.
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// The maximum peak memory of the controller, in MiB.
 const MOST_MEMORY: f64 = 128.0;
-/// The server's maximum number of connections, as in `server::Limits`.
+/// The maximum number of the server's connections, as in `server::Limits`.
 const MOST_CONNECTIONS: usize = 2048;
-/// The number of connections that the controller may keep open for a while to a server such as STS.
+/// The number of connections to servers such as STS that the controller may keep open.
 const KEPT: usize = 8;
 const LEADS: &str = r#"leader_election_master_status{name="kops-controller-leader"} 1"#;
 
@@ -81,21 +81,21 @@ fn a_flood_of_azures_documents() {
     let sign = |number: usize, body: &str| azure.token(number, body);
     let begun = Instant::now();
     under_flood("Azure", &azure.world, &sign, &granted, lies.into_iter().flatten().collect());
-    // The liars make the controller list the machines of one scale set, their addresses, and the names of scale sets. Some seconds pass
-    // between two such lists.
+    // The liars make the controller list the machines of one scale set, their addresses, and the names of scale sets. The controller
+    // repeats each list after some seconds at the earliest.
     let (calls, most) = (azure.calls(), 10 + begun.elapsed().as_secs() as usize);
     println!("| questions to Azure, of at most {most} | {calls} |");
     assert!(calls <= most, "{calls} questions");
 }
 
-/// The observations of the controller during the flood.
+/// The controller's load during the flood.
 #[derive(Default)]
 struct Seen {
-    /// The maximum number of connections to its bootstrap server.
+    /// The maximum number of connections to the bootstrap server.
     connections: usize,
-    /// The longest time for an answer to `/healthz`.
+    /// The longest time for a response to `/healthz`.
     alive: Duration,
-    /// The minimum number of the liars' connections, after all liars have connected.
+    /// The minimum number of the liars' connections after all liars had connected.
     liars: usize,
 }
 
@@ -170,8 +170,8 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     println!("| peak memory of the controller, MiB | {memory:.1} |");
     println!("| a machine that bootstraps afterwards, mean, s | {:.2} |", again.as_secs_f64());
 
-    // The server hangs up on clients above its limits, or tells them to retry. If it cannot ask the cloud in time, it tells all clients
-    // to retry. If a connection gets no processor time, the server responds with 408.
+    // If clients exceed the server's limits, the server closes their connections or tells them to retry. If a request to the cloud
+    // takes too long, the server tells the client to retry. If a connection gets no processor time, the server responds with 408.
     tally.assert_refused(&[Answer::HungUp, Answer::Status(408), Answer::Status(500), Answer::Status(503)]);
     assert!(took[HONEST - 1] <= HONEST_WITHIN, "honest machines take too long: {took:?}");
     assert!(memory <= MOST_MEMORY, "{memory} MiB");
@@ -180,7 +180,7 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     for calm in before.iter().chain(&after) {
         assert!(calm.put_off.is_empty() && calm.took <= CALM_WITHIN, "in calm: {calm:?}");
     }
-    // The controller may have lost its Lease, if the API server had no processor time to answer.
+    // The controller may have lost its Lease, if the API server had too little processor time.
     eventually("it leads", || controller.get("/metrics").contains(LEADS));
     eventually("connections and what they took are given back", || {
         metric(&controller, "kops_agent_bootstrap_connections") == 0
@@ -188,7 +188,7 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     });
 }
 
-/// Ends the observation when it is dropped, also in a failing test.
+/// When dropped, ends the observation, also in a failing test.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -197,7 +197,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Observes the controller until `over` is set.
+/// Observes the controller until `over` is true.
 fn seen(controller: &Controller, liars: &Liars, over: &AtomicBool) -> Seen {
     let mut seen = Seen { liars: usize::MAX, ..Seen::default() };
     while !over.load(Ordering::Relaxed) {
@@ -212,7 +212,6 @@ fn seen(controller: &Controller, liars: &Liars, over: &AtomicBool) -> Seen {
     seen
 }
 
-/// The value of a metric of the controller.
 fn metric(controller: &Controller, name: &str) -> usize {
     let metrics = controller.get("/metrics");
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();

@@ -46,12 +46,13 @@ fn nodes_on_gce_get_the_labels_of_their_group() {
     cluster.create_node_saying("nodes-new", &provider_id("nodes-new"));
     eventually("a new node is labelled", || cluster.label("nodes-new", GROUP_LABEL).is_some());
 
-    // Without the store, the controller uses the labels that the instance template has.
+    // If the store is unreadable, the controller uses the labels of the instance template.
     cluster.break_store();
     cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
     eventually("a label is put back", || cluster.label("nodes-new", GROUP_LABEL).is_some());
 
-    // A controller that starts without the store removes no label that it wrote with the store.
+    // If the store is unreadable when a controller starts, the controller removes no labels that came from
+    // the store.
     drop(controller);
     let _controller = cluster.controller();
     cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
@@ -91,7 +92,7 @@ fn claims_of_nodes_on_gce_are_not_trusted() {
     gce.create_instance(&gone, "gone-x1y2");
     let stopped = Instance { status: "TERMINATED".into(), ..gce.create_instance(&nodes, "nodes-stop") };
     gce.put_instance("nodes-stop", stopped);
-    // Two instances have rewritten their metadata: they claim that the control plane's group created them.
+    // Two instances have changed their own metadata to claim that the control plane's group created them.
     let made_by = format!("projects/123/zones/{ZONE}/instanceGroupManagers/{control_plane}");
     let says = |instance: Instance| {
         instance.saying(CREATED_BY, &made_by).saying(INSTANCE_GROUP_METADATA, "control-plane")
@@ -102,7 +103,7 @@ fn claims_of_nodes_on_gce_are_not_trusted() {
 
     let cluster = Cluster::start_on_gce(&gce);
     let refused = [
-        // A worker that claims to be the control plane's machine.
+        // This worker claims to be the control plane's machine.
         ("nodes-forged", provider_id("control-plane-x1y2"), "InstanceOfOtherNode"),
         ("nodes-other", provider_id("nodes-other"), "InstanceOfOtherCluster"),
         ("nodes-stop", provider_id("nodes-stop"), "InstanceNotRunning"),

@@ -10,7 +10,7 @@ use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, NODE_ROLE, eventually, id};
 
 const LABEL_TAG: &str = "k8s.io/cluster-autoscaler/node-template/label/";
 
-/// An instance as kOps makes it. Its tags have the labels that its group had at that time.
+/// An instance as kOps launches it: the tags contain the labels that the group had at the launch.
 fn launched(labels: &[(&str, &str)]) -> Instance {
     let role = Instance::of_group(CLUSTER, "nodes").tagged(&format!("{LABEL_TAG}{NODE_ROLE}"), "");
     let tag = |instance: Instance, (key, value): &(&str, &str)| {
@@ -41,7 +41,7 @@ fn a_running_node_gets_applied_labels_and_not_edited_ones() {
     cluster.apply_group("nodes", "tier: db, added: '1'");
     eventually("it follows", || has(&cluster, "tier", Some("db")) && has(&cluster, "added", Some("1")));
     assert!(has(&cluster, "mine", None), "kops-agent alone wrote it");
-    // Upstream restores the labels in the tags whenever it leads.
+    // Upstream restores the labels in the tags when it leads, so the controller keeps them.
     assert!(has(&cluster, "dropped", Some("later")));
     assert!(has(&cluster, NODE_ROLE, Some("")));
 }
@@ -58,7 +58,7 @@ fn beside_upstream_the_tags_decide_the_labels() {
     assert!(shown.contains("+ tier: \"web\"") && !shown.contains("added"), "{shown}");
     assert!(cluster.once(&["--dry-run"]).contains("+ tier: \"db\""));
 
-    // Labels that upstream has written stay as they are, without any exception.
+    // Labels that upstream has written stay unchanged.
     let labels = [&format!("{GROUP_LABEL}=nodes"), &format!("{NODE_ROLE}="), "tier=web", "added=1"];
     let manager = "--field-manager=kops-controller";
     cluster
@@ -100,7 +100,7 @@ fn an_invalid_label_does_not_block_the_other_labels() {
     assert!(has(&cluster, GROUP_LABEL, Some("nodes")) && has(&cluster, "team", None));
     eventually("it is counted", || controller.metric("kops_agent_node_labels_left_out_total") >= Some(1));
     drop(controller);
-    // A corrected tag becomes a label at the next run.
+    // The corrected tag becomes a label in the next run.
     cluster.ec2.put(&id(1), launched(&[("tier", "web"), ("team", "data-platform")]));
     assert!(cluster.once(&[]).is_empty());
     assert!(has(&cluster, "team", Some("data-platform")));
@@ -113,7 +113,7 @@ fn an_impostor_that_upstream_labelled_loses_its_roles() {
     let cluster = Cluster::start();
     cluster.ec2.put(&id(1), Instance::of_group(CLUSTER, "control-plane"));
     cluster.create_node(&id(1), Some(&id(1)));
-    // A worker that claims to be the control plane's machine. It has the labels that upstream gave it for this claim.
+    // This worker claims to be the control plane's machine. Upstream believed the claim and set these labels.
     cluster.create_node(&id(2), Some(&id(1)));
     let given = [&format!("{CONTROL_PLANE}="), "kops.k8s.io/kops-controller-pki=", "team=a"];
     let manager = "--field-manager=kops-controller";
@@ -129,8 +129,8 @@ fn an_impostor_that_upstream_labelled_loses_its_roles() {
     assert_eq!(cluster.label(&id(1), CONTROL_PLANE).as_deref(), Some(""));
 }
 
-/// Karpenter starts instances with the tags of kOps' EC2NodeClass, and any instance of the group has these tags. Karpenter labels Nodes
-/// itself, and removes a taint from a Node once it knows that Node.
+/// Karpenter launches instances with the tags of kOps' EC2NodeClass, which all instances of the group have. Karpenter labels Nodes
+/// itself, and removes its taint from a Node that it recognizes.
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_node_of_karpenter_gets_upstreams_labels_and_keeps_karpenters() {

@@ -43,7 +43,7 @@ fn a_node_that_needs_a_new_machine_is_named_with_the_reason() {
     let difference = json!(["machine type t3.large, spec has m5.large"]);
     assert_eq!(compared, &json!({"needsNewMachine": difference, "notCompared": []}));
 
-    // A rollout changes the node but not its machine.
+    // A rollout changes the configuration of a node, but not its machine type.
     fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
     fleet.runs("a-0", OLD);
     fleet.runs("a-1", &fleet.current("node", "a"));
@@ -54,7 +54,7 @@ fn a_node_that_needs_a_new_machine_is_named_with_the_reason() {
     eventually("the rollout is done", || fleet.phase() == "done");
     assert!(plan(&[]).contains(expected));
 
-    // Another controller leads, and the spec has changed.
+    // The spec changes, and a new controller becomes the leader.
     controller.terminate();
     edit(&fleet.cluster, "a", "t3.large");
     let _controller = fleet.cluster.controller();

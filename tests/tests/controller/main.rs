@@ -83,13 +83,14 @@ fn nodes_get_the_labels_of_their_group_and_of_no_other() {
         assert_eq!(cluster.label(&id(3), label).as_deref(), Some(""), "{label}");
     }
 
-    // A new Node is labelled as soon as it has its provider ID, even if the last Node came less than a minute ago.
+    // A new Node is labelled immediately after it gets its provider ID, even if another Node joined less than a
+    // minute ago.
     cluster.ec2.put(&id(4), nodes());
     cluster.create_node(&id(4), None);
     cluster.patch_node(&id(4), &format!(r#"{{"spec": {{"providerID": "aws:///us-test-1a/{}"}}}}"#, id(4)));
     eventually("a new node is labelled", || cluster.label(&id(4), GROUP_LABEL).is_some());
 
-    // The controller restores a changed label, and removes a label that the group no longer has.
+    // The controller restores a changed label, and removes a label that the group does not have any more.
     cluster.kubectl(&["label", "node", &id(1), "--overwrite", "kops.k8s.io/instancegroup=control-plane"]);
     eventually("a label is put back", || cluster.label(&id(1), GROUP_LABEL).as_deref() == Some("nodes"));
     cluster.apply_group("nodes", "new: label");
@@ -127,7 +128,7 @@ fn claims_of_nodes_are_not_trusted() {
         cluster.ec2.put(&id(number), instance);
     }
     let refused = [
-        // A worker that claims to be the control plane's machine.
+        // This worker claims to be the control plane's machine.
         (id(2), format!("aws:///us-test-1a/{}", id(1)), "InstanceOfOtherNode"),
         (id(3), format!("aws:///us-test-1a/{}", id(3)), "InstanceOfOtherCluster"),
         (id(4), format!("aws:///us-test-1a/{}", id(4)), "InstanceNotRunning"),
@@ -167,7 +168,8 @@ fn the_controller_recovers_from_faults() {
     cluster.ec2.set_mood(Mood::Good);
     eventually("EC2 is asked again", || cluster.label(&id(1), GROUP_LABEL).is_some());
 
-    // Without the store, the controller uses the last known labels. Without an API server, it waits.
+    // If the store is unreadable, the controller uses the last known labels. If the API server is down, the
+    // controller waits.
     cluster.break_store();
     eventually("the store is missed", || {
         controller.get("/metrics").contains("kops_agent_state_store_readable 0")
@@ -212,7 +214,7 @@ fn one_of_two_controllers_writes_and_the_other_takes_over() {
     eventually("the second leads", || second.get("/metrics").contains(LEADS));
     assert_ne!(cluster.holder(), holder);
 
-    // A killed controller does not release its Lease: the next controller waits until the Lease expires.
+    // A killed controller does not release its Lease, so the next controller waits until the Lease expires.
     let third = cluster.controller();
     drop(second);
     cluster.ec2.put(&id(1), nodes());
@@ -233,7 +235,7 @@ fn without_changes_nothing_is_written_and_no_cloud_is_asked() {
     eventually("the nodes are labelled", || {
         (1..=20).all(|number| cluster.label(&id(number), GROUP_LABEL).is_some())
     });
-    // The controller sends one request for all instances, unless the machine is too busy to collect them.
+    // The controller collects the instances and sends one request for all of them, unless the machine is too busy.
     assert_eq!(cluster.ec2.calls().iter().sum::<usize>(), 20);
     let asked = cluster.ec2.calls().len();
     let patches = || {
@@ -241,9 +243,9 @@ fn without_changes_nothing_is_written_and_no_cloud_is_asked() {
         let line = metrics.lines().find(|line| line.starts_with("kops_agent_node_patches_total ")).unwrap();
         line.rsplit(' ').next().unwrap().parse::<u32>().unwrap()
     };
-    // The controller counts a write after the API server has answered.
+    // The controller counts a write only after the API server's response.
     eventually("the writes are counted", || patches() == 20);
-    // Kubelets report; no labels change.
+    // Kubelets report their status, but no labels change.
     for number in 1..=20 {
         cluster.report(&id(number));
     }

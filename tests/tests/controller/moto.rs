@@ -14,11 +14,11 @@ use serde_json::Value;
 use crate::bootstrap::{ROLE, World, on_aws, request};
 use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
 
-/// moto has instances only in regions that exist.
+/// moto has instances only in real regions.
 const REGION: &str = "us-east-1";
 const START_WITHIN: Duration = Duration::from_secs(60);
 
-/// A running server of moto's; dropping it stops it.
+/// A running moto server. A drop stops the server.
 struct Moto {
     child: Child,
     python: PathBuf,
@@ -27,7 +27,7 @@ struct Moto {
 }
 
 impl Moto {
-    /// Starts moto from `MOTO`, the folder of a Python virtual environment that contains it.
+    /// Starts moto. The variable `MOTO` contains the folder of its Python virtual environment.
     fn start() -> Moto {
         let environment = std::env::var_os("MOTO").expect("MOTO is set by tests/controller/run");
         let programs = Path::new(&environment).join("bin");
@@ -46,7 +46,7 @@ impl Moto {
         Moto { child, python: programs.join("python"), address, url: format!("http://{address}") }
     }
 
-    /// Makes instances. Returns their ids by kind, and the credentials of one of them.
+    /// Makes instances. Returns the ids of each kind of instance, and the credentials of one instance.
     fn make_instances(&self) -> Value {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controller/moto.py");
         let output =
@@ -119,7 +119,7 @@ fn motos_sts_identifies_the_machine() {
     let (status, answer) = world.ask(from, &token(&machine), &body);
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("BEGIN CERTIFICATE"), "{answer}");
-    // moto accepts every signature, but it knows the owner of each key. An unknown session belongs to no instance.
+    // moto accepts every signature, but only known access keys. The key of this principal belongs to no instance.
     let unknown = Principal { access_key: "ASIAUNKNOWN".into(), ..machine };
     assert_eq!(world.ask(from, &token(&unknown), &body).0, 403);
 }

@@ -24,7 +24,7 @@ use crate::renewal::showing;
 const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// A cluster with two workers, 1 and 2, and two control planes of two groups, 3 and 4.
+/// A cluster with two workers (1 and 2), and two control planes in two groups (3 and 4).
 pub struct Scene {
     pub world: World,
     authority: Keyset,
@@ -56,7 +56,7 @@ impl Scene {
         });
     }
 
-    /// A client with a certificate of this name and organization.
+    /// A client whose certificate has this name and organization.
     fn client(&self, name: &str, organization: &str) -> Arc<ClientConfig> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -82,7 +82,7 @@ impl Scene {
         self.client(&format!("system:node:{}", id(number)), "system:nodes")
     }
 
-    /// The response to this request of a node.
+    /// The server's response to a node's request.
     #[track_caller]
     pub fn ask(&self, number: usize, action: &str, max_unavailable: u32) -> Value {
         let body = json!({"action": action, "maxUnavailable": max_unavailable});
@@ -91,7 +91,7 @@ impl Scene {
         serde_json::from_str(&answer).unwrap()
     }
 
-    /// The name of the Lease that a node gets. `None` if no slot is granted.
+    /// The name of the Lease that a node acquires. `None` if the server grants no slot.
     #[track_caller]
     pub fn acquire(&self, number: usize, max_unavailable: u32) -> Option<String> {
         let answer = self.ask(number, "acquire", max_unavailable);
@@ -149,8 +149,8 @@ fn nodes_of_a_group_take_turns_and_all_control_planes_are_one_group() {
     assert_eq!(scene.ask(1, "renew", 1)["granted"], true);
     assert_eq!(scene.acquire(2, 2).as_deref(), Some(second.as_str()));
 
-    // The server ignores a node, a group and a Lease in a request's body, so a node cannot release the slot of another
-    // node.
+    // The server ignores the node, the group and the Lease in a request's body. So no node can release the slot of a
+    // different node.
     let other = json!({"action": "release", "maxUnavailable": 1, "node": id(1), "group": "control-plane", "lease": first});
     assert_eq!(scene.ask_by(&scene.kubelet(2), &other).0, 200);
     assert_eq!(scene.lease(&first)["spec"]["holderIdentity"], id(1));
@@ -197,7 +197,7 @@ fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
         );
         assert!(answer["notReady"][0]["why"].as_str().unwrap().contains(why), "{answer}");
     }
-    // Node 4 has just joined. Later, its machine is off.
+    // Node 4 has just joined, and has not reported its state. Later its machine is off.
     is_held_back(&scene.ask(3, "acquire", 1), 4, "has not reported its state yet");
     cluster.report(&id(4));
     let off = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
@@ -211,24 +211,25 @@ fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
     assert!(!cluster.kubectl(&["-n", "kops-agent", "get", "leases", "-o", "name"]).contains("control-plane"));
     assert!(scene.acquire(1, 1).is_some(), "workers go on");
 
-    // A control plane that is not ready may itself get the slot. The other control planes wait meanwhile.
+    // A control plane that is not ready may itself get the slot. Until it releases the slot, all other control planes
+    // wait.
     cluster.report(&id(3));
     assert_eq!(scene.acquire(4, 1).as_deref(), Some(lease));
     assert_eq!(scene.ask(3, "acquire", 1)["holders"][0]["node"], id(4));
     scene.ask(4, "release", 1);
     cluster.report(&id(4));
-    // Its Node is Ready, but no API server answers there, as without an etcd.
+    // Node 4 is Ready, but no API server answers at its address, as if its etcd was down.
     cluster.is_at(&id(4), "127.0.0.2");
     is_held_back(&scene.ask(3, "acquire", 1), 4, "its API server is not ready: 127.0.0.2:");
     cluster.is_at(&id(4), "127.0.0.1");
     assert_eq!(scene.acquire(3, 1).as_deref(), Some(lease));
-    // A run that has begun may renew its slot. A new run gets no slot, although the old slot is not released.
+    // A run that has a slot may renew it. A new run gets no slot, not even on the node that has the slot.
     is_off(4);
     assert_eq!(scene.ask(3, "renew", 1)["granted"], true);
     is_held_back(&scene.ask(3, "acquire", 1), 4, "NodeStatusUnknown");
     assert!(controller.get("/metrics").contains(r#"reason="ControlPlaneNotReady"} 4"#));
 
-    // If the Nodes cannot be listed, the server does not treat any of them as healthy.
+    // If the server cannot list the Nodes, it treats none of them as healthy.
     let rules = json!({"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]});
     cluster.kubectl(&["patch", "clusterrole", "kops-controller", "--type=merge", "-p", &rules.to_string()]);
     eventually("the right is gone", || {
@@ -246,7 +247,7 @@ fn a_slot_expires_without_renewal_and_is_never_held_forever() {
     scene.is_labelled();
     let lease = scene.acquire(1, 1).unwrap();
     assert_eq!(scene.acquire(2, 1), None);
-    // The Lease expires, like that of a holder that was killed some minutes ago.
+    // The Lease expires, as if its holder had been killed minutes ago.
     scene.patch_lease(&lease, &json!({"spec": {"leaseDurationSeconds": 1}}));
     eventually("it is free", || scene.acquire(2, 1).is_some());
     assert_eq!(scene.ask(1, "renew", 1)["granted"], false, "it is another's by now");
@@ -261,7 +262,7 @@ fn a_slot_expires_without_renewal_and_is_never_held_forever() {
     assert_eq!(scene.acquire(2, 9), None, "it has to rest, though there are slots");
     assert_eq!(scene.acquire(1, 1).as_deref(), Some(lease.as_str()), "others have their turn");
 
-    // An operator takes the slot away from a run that keeps renewing it.
+    // An operator takes the slot away from a run that renews its slot.
     let taking = kubectl_on("docs/pacing.md", "patch lease");
     assert!(taking.contains("GROUP.N"), "{taking}");
     scene.world.cluster.type_in(&taking.replace("GROUP.N", "nodes.0"));
@@ -313,7 +314,7 @@ fn a_kubelet_may_cordon_and_drain_its_own_node_and_budgets_are_respected() {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("on-{node}"), "labels": labels},
             "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}});
         cluster.api.kubectl(&["create", "-f", "-"], &pod.to_string()).unwrap();
-        // A pod that does not run yet may always be evicted.
+        // The pods must run, because a pod that does not run yet may always be evicted.
         let runs =
             json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
                 .to_string();
@@ -342,7 +343,7 @@ fn a_kubelet_may_cordon_and_drain_its_own_node_and_budgets_are_respected() {
     };
     let of_another = evict("b").unwrap_err().to_string();
     assert!(of_another.contains("forbidden") || of_another.contains("can only evict"), "{of_another}");
-    // Without a controller manager, a budget allows no eviction until the test writes its status.
+    // No controller manager runs, so a budget allows no eviction until the test writes the budget's status.
     let held_back = evict("a").unwrap_err().to_string();
     assert!(held_back.contains("disruption budget"), "{held_back}");
     let allowed = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1,
@@ -385,7 +386,8 @@ fn only_the_cordon_of_a_killed_run_is_removed() {
     assert_eq!(left["metadata"]["annotations"].get("kops-agent/cordoned-since"), None);
     assert_eq!(operators["spec"]["unschedulable"], true);
 
-    // `fleet tell` waits while a run holds the lock, and uncordons the Node after that run, whether it succeeds or fails.
+    // While a run has the lock, `fleet tell` waits. After the run, `fleet tell` uncordons the Node, whether the run
+    // succeeded or failed.
     let run = File::create(at_work.join("var/lib/kops-agent/lock")).unwrap();
     run.lock().unwrap();
     let mut beside = agent_on_node();

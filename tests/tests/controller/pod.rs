@@ -15,7 +15,8 @@ fn get(cluster: &Cluster, arguments: &[&str]) -> Value {
         .unwrap()
 }
 
-/// The environment that a kubelet gives a container: the entries of the pod's Secrets, overridden by the container's own variables.
+/// A container's environment, as a kubelet computes it: the entries of the pod's Secrets, and the container's own variables, which
+/// take precedence.
 fn environment(cluster: &Cluster, container: &Value) -> BTreeMap<String, String> {
     let mut environment = BTreeMap::new();
     for from in container["envFrom"].as_array().into_iter().flatten() {
@@ -58,7 +59,7 @@ fn the_manifest_has_the_environment_and_mounts_of_kops_own_controller() {
         ("S3_ACCESS_KEY_ID", "key"),
         ("S3_SECRET_ACCESS_KEY", "secret"),
         ("AWS_REGION", "us-test-1"),
-        // The Secret must not change the address of this machine's API server.
+        // The Secret must not override the address of this machine's API server.
         ("KUBERNETES_SERVICE_HOST", "elsewhere.example.com"),
     ];
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": BTreeMap::from(given),
@@ -81,7 +82,7 @@ fn the_manifest_has_the_environment_and_mounts_of_kops_own_controller() {
         assert_eq!(volume["hostPath"]["path"], path);
     }
 
-    // Admission of a DaemonSet does not check its pods, so this also creates a pod of its template.
+    // Admission of a DaemonSet does not check its pods, so the test also creates a pod from the template.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "try", "namespace": "kube-system"}, "spec": spec});
     cluster.api.kubectl(&["create", "--dry-run=server", "-f", "-"], &pod.to_string()).unwrap();
 }

@@ -16,7 +16,7 @@ fn nodes() -> Instance {
     Instance::of_group(CLUSTER, "nodes")
 }
 
-/// A cluster of machines without a cloud.
+/// A cluster whose machines belong to no cloud (metal).
 fn on_metal() -> Cluster {
     let cluster = Cluster::start_on("metal", Vec::new());
     let_machines_be_enrolled(&cluster);
@@ -24,10 +24,10 @@ fn on_metal() -> Cluster {
     cluster
 }
 
-/// Gives a cluster the resource that enrols machines, and its controllers the right to read it.
+/// Adds the resource `Host`, which enrols machines, to a cluster. Grants controllers the right to read this resource.
 pub fn let_machines_be_enrolled(cluster: &Cluster) {
     cluster.kubectl(&["create", "namespace", "kops-system"]);
-    // The definition follows kOps' k8s/crds/kops.k8s.io_hosts.yaml.
+    // This definition follows kOps' k8s/crds/kops.k8s.io_hosts.yaml.
     let field = json!({"type": "string"});
     let spec = json!({"type": "object", "properties":
         {"publicKey": field, "instanceGroup": field, "podCIDRs": {"type": "array", "items": field}}});
@@ -59,7 +59,7 @@ pub fn host(name: &str, public_key: &str, pod_cidrs: &[&str]) -> Value {
     })
 }
 
-/// The pod CIDRs of a Node; null if it has none.
+/// The pod CIDRs of a Node. Null if the Node has none.
 fn ranges(cluster: &Cluster, node: &str) -> Value {
     let node: Value = serde_json::from_str(&cluster.kubectl(&["get", "node", node, "-o", "json"])).unwrap();
     assert_eq!(node["spec"]["podCIDR"], node["spec"]["podCIDRs"][0]);
@@ -76,12 +76,12 @@ fn nodes_get_the_prefix_of_their_instance_and_keep_existing_ranges() {
         cluster.ec2.put(&id(number), nodes().with_ipv6_prefixes(&[&prefix(number)]));
         cluster.create_node(&id(number), Some(&id(number)));
     }
-    // Upstream's controller has assigned another prefix before.
+    // Upstream's controller has already assigned a different prefix.
     let given = r#"{"spec": {"podCIDR": "2001:db8:0:1:33::/80", "podCIDRs": ["2001:db8:0:1:33::/80"]}}"#;
     cluster.patch_node(&id(3), given);
     cluster.ec2.put(&id(4), nodes());
     cluster.create_node(&id(4), Some(&id(4)));
-    // A machine that claims to be another.
+    // The Node of this machine claims to be machine 1.
     cluster.create_node(&id(5), Some(&id(1)));
 
     let shown = cluster.once(&["--dry-run"]);
@@ -142,7 +142,7 @@ fn enrolled_machines_get_the_labels_of_their_group_and_the_ranges_of_their_host(
     enrol(&cluster, "vm3", &[]);
     eventually("it is enrolled", || cluster.label("vm3", GROUP_LABEL).is_some());
 
-    // Without the right to read `Host` objects, the controller does not treat a machine as absent, and removes nothing.
+    // If the controller may not read `Host` objects, it does not treat machines as absent, and removes nothing.
     cluster.kubectl(&["delete", "clusterrolebinding", "kops-controller:pki-verifier"]);
     drop(controller);
     let _controller = cluster.controller();

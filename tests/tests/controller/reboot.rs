@@ -20,7 +20,7 @@ use crate::cluster::{Cluster, agent_on_node, eventually, id, path_of, plain_agen
 use crate::pacing::Scene;
 use crate::rollout::{Fleet, ORDER, OUTCOME, ended};
 
-/// The node's kubelet reports this boot.
+/// Reports, as the node's kubelet, the boot id and whether the node is Ready.
 fn boots(cluster: &Cluster, node: &str, boot_id: &str, ready: &str) {
     let patch = json!({"status": {
         "conditions": [{"type": "Ready", "status": ready, "reason": "Kubelet"}],
@@ -33,7 +33,7 @@ fn boots(cluster: &Cluster, node: &str, boot_id: &str, ready: &str) {
     cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
 }
 
-/// The node reports whether it requires a reboot in this boot.
+/// Reports, as the node, for which reasons this boot requires a reboot.
 fn requires(cluster: &Cluster, node: &str, boot_id: &str, reasons: &[&str]) {
     let report = json!({"schemaVersion": 1, "bootID": boot_id, "reasons": reasons});
     let annotation = format!("kops-agent/reboot-required={report}");
@@ -98,7 +98,7 @@ fn nodes_reboot_in_turns_and_one_that_does_not_come_back_stops_the_others() {
     assert_eq!(fleet.order("a-1"), None);
     eventually("the order of the failed node is taken back", || fleet.order("a-0").is_none());
 
-    // Another controller leads, and the operator resumes.
+    // A new controller becomes the leader, and the operator resumes the rollout.
     controller.terminate();
     let _controller = fleet.cluster.controller();
     let (code, said) = fleet.rollout(&["resume"]);
@@ -136,7 +136,7 @@ fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_s
     fleet.rollout(&["resume"]);
     is_ordered();
 
-    // The reason was false: the node requires a reboot again.
+    // The reboot did not remove the reason: the node requires a reboot again.
     boots(&fleet.cluster, "a-0", "boot-2", "True");
     requires(&fleet.cluster, "a-0", "boot-2", &["packages ask for it: libc6"]);
     fleet.outcome("a-0", "");
@@ -146,7 +146,7 @@ fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_s
 }
 
 /// A stand-in for Prometheus behind the Service `monitoring/prometheus`. Each query has a result while `fires` is true. The API server
-/// proxies only to addresses of pods, and accepts no address of the loopback network as an endpoint.
+/// proxies only to addresses of pods, and rejects endpoints with loopback addresses.
 fn prometheus(fleet: &Fleet, fires: Arc<AtomicBool>) -> LoopbackServer {
     let service = service_fn(move |request: Request<Incoming>| {
         let result = match fires.load(Ordering::Relaxed) {
@@ -206,13 +206,13 @@ fn alerts_hold_reboots_and_the_controller_asks_prometheus_with_the_right_of_the_
     });
 }
 
-/// A folder in place of a machine, with the kubeconfig of a Node's kubelet. Requests to systemd, such as a reboot, succeed and
-/// are only written to a file.
+/// A machine that is a folder, with the kubeconfig of a Node's kubelet. Requests to systemd, such as a reboot, are written to a file
+/// and have no other effect.
 struct Machine {
     root: PathBuf,
 }
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Following(Child);
 
 impl Drop for Following {
@@ -276,7 +276,7 @@ fn a_node_takes_a_slot_drains_reboots_uncordons_and_answers() {
     eventually("the order is written", || annotation(ORDER)["bootID"] == "recorded");
     assert_eq!(annotation("kops-agent/last-reboot")["bootID"], "recorded");
 
-    // A machine in a folder takes no slot, so the test requests it, as the node does.
+    // A machine that is a folder requests no slot. So the test requests the slot in its place.
     let lease = scene.acquire(1, 1).unwrap();
     assert!(scene.acquire(2, 1).is_none());
     let machine = Machine::new(cluster, &name);
@@ -300,7 +300,7 @@ fn a_node_takes_a_slot_drains_reboots_uncordons_and_answers() {
     scene.ask(1, "release", 1);
     drop(following);
 
-    // The operator aborts the next reboot while the node waits for another run.
+    // The operator aborts the next reboot while a concurrent run blocks the node.
     let (code, said) = fleet_command(&admin, &reboot);
     assert_eq!(code, Some(0), "{said}");
     eventually("the order is written", || annotation(ORDER)["bootID"] == "recorded-1");

@@ -21,7 +21,7 @@ fn rsa_key() -> KeyPair {
     KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap()
 }
 
-/// A client that shows this certificate and has its key.
+/// A client that authenticates with this certificate and key.
 pub fn showing(world: &World, certificate: &str, key: &KeyPair) -> Arc<ClientConfig> {
     let authority = fs::read(world.cluster.make_folder("pki").join("kubernetes-ca.crt")).unwrap();
     let mut roots = RootCertStore::empty();
@@ -38,7 +38,8 @@ pub fn showing(world: &World, certificate: &str, key: &KeyPair) -> Arc<ClientCon
     Arc::new(config)
 }
 
-/// Requests a renewal for a new key. Returns the status and the body of the response.
+/// Requests a renewal for a new key. `shown` is the client's TLS configuration. Returns the status and the
+/// body of the response.
 fn renew(world: &WithSts, machine: &Principal, shown: &Arc<ClientConfig>) -> (u16, String) {
     let body = request(&rsa_key());
     let token = World::token_for(machine, &world.sts.host(), REGION, &body);
@@ -76,7 +77,7 @@ fn a_node_renews_only_its_own_certificates_while_it_exists() {
     let other = world.machine(2);
     assert_eq!(renew(&world, &other, &shown), (403, "CertificateOfOtherNode".to_owned()));
 
-    // The Node is deleted. Then another machine has a Node of the same name.
+    // The Node is deleted. Later, a different machine gets a Node with this name.
     world.cluster.kubectl(&["delete", "node", &id(1)]);
     assert_eq!(renew(&world, &machine, &shown), (403, "NodeNotFound".to_owned()));
     world.cluster.create_node(&id(1), Some(&id(2)));

@@ -21,11 +21,11 @@ pub const ORDER: &str = "kops-agent/follow";
 pub const OUTCOME: &str = "kops-agent/followed";
 const AUTHORITIES: &str = "kops-agent/authorities";
 const CONDITION: &str = "KopsConfigured";
-/// A policy for the group `a` alone.
+/// A policy that rolls out changes of group `a` only.
 const AUTOMATIC: &str = "cluster: {follow: automatic, checkPodsAfter: 0}\ngroups: {b: {follow: manual}, masters: {follow: manual}}\n";
 pub const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
 
-/// A cluster with one control plane and groups of workers, all on an old configuration.
+/// A cluster with one control plane and groups of workers. All Nodes run an old configuration.
 pub struct Fleet {
     pub cluster: Cluster,
     pub admin: PathBuf,
@@ -59,7 +59,7 @@ impl Fleet {
         self.runs(node, OLD);
     }
 
-    /// The node reports that it is Ready and runs a configuration.
+    /// Reports, as the node, that it is Ready and runs the configuration with this hash.
     pub fn runs(&self, node: &str, hash: &str) {
         let patch = json!({"status": {"conditions": conditions(hash)}}).to_string();
         self.cluster.kubectl(&[
@@ -73,12 +73,12 @@ impl Fleet {
         ]);
     }
 
-    /// The node reports that it trusts authorities with this digest.
+    /// Reports, as the node, that it trusts the CAs with this digest.
     pub fn trusts(&self, node: &str, digest: &str) {
         self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{AUTHORITIES}={digest}")]);
     }
 
-    /// Like `runs`, with a report of this minute.
+    /// Like `runs`, with a report that is new.
     pub fn report_now(&self, node: &str, hash: &str) {
         let now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap();
         let condition = json!({
@@ -101,7 +101,7 @@ impl Fleet {
         serde_json::from_str(&order).ok()
     }
 
-    /// The node carries out its order, as `fleet follow` does, and reports success or this problem.
+    /// Carries out the node's order as `fleet follow` does: reports this problem, or success if the problem is empty.
     pub fn answer(&self, node: &str, problem: &str) {
         if problem.is_empty() {
             let order = self.order(node).unwrap();
@@ -113,7 +113,7 @@ impl Fleet {
         self.outcome(node, problem);
     }
 
-    /// The node reports success or this problem.
+    /// Reports, as the node, this problem, or success if the problem is empty.
     pub fn outcome(&self, node: &str, problem: &str) {
         let order = self.order(node).unwrap();
         let mut outcome = json!({
@@ -127,7 +127,6 @@ impl Fleet {
         self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{OUTCOME}={outcome}")]);
     }
 
-    /// Creates a pod on a node.
     pub fn create_pod(&self, name: &str, node: &str) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
@@ -136,7 +135,7 @@ impl Fleet {
         self.cluster.api.kubectl(&["create", "-f", "-"], &pod.to_string()).unwrap();
     }
 
-    /// Kubelet reports a pod's container.
+    /// Reports, as kubelet, the state of a pod's container.
     fn report_pod(&self, name: &str, restarts: u32, state: &Value) {
         let container = json!({"name": "web", "image": "web", "imageID": "", "ready": false, "restartCount": restarts, "state": state});
         let patch = json!({"status": {"containerStatuses": [container]}}).to_string();
@@ -164,7 +163,7 @@ impl Fleet {
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
-    /// Waits until exactly these nodes are at work.
+    /// Waits until these nodes, and no others, are changing.
     pub fn at_work(&self, nodes: &[&str]) {
         eventually(&format!("{nodes:?} are at work"), || {
             let status = self.status();
@@ -179,7 +178,7 @@ impl Fleet {
         });
     }
 
-    /// Waits until exactly these nodes are at work by the policy.
+    /// Waits until these nodes, and no others, are changing by the policy.
     fn at_work_by_policy(&self, nodes: &[&str]) {
         eventually(&format!("{nodes:?} are at work by the policy"), || {
             let status = self.status();
@@ -194,7 +193,6 @@ impl Fleet {
         });
     }
 
-    /// Applies a policy as an operator does.
     pub fn apply_policy(&self, policy: &str) {
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rollout", "namespace": "kops-agent"},
@@ -212,7 +210,7 @@ impl Fleet {
     }
 }
 
-/// The conditions of a Node that is Ready and runs a configuration.
+/// The conditions of a Node that is Ready and runs the configuration with this hash.
 pub fn conditions(hash: &str) -> Value {
     json!([
         {"type": "Ready", "status": "True", "reason": "KubeletReady"},
@@ -220,7 +218,7 @@ pub fn conditions(hash: &str) -> Value {
     ])
 }
 
-/// A window that opens in three days.
+/// A maintenance window that opens in three days, so it is closed now.
 fn closed_window() -> String {
     let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
     // 1970-01-01 was a Thursday.
@@ -279,7 +277,8 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     eventually("the metric counts it", || controller.get("/metrics").contains(&format!("{metric} 1")));
     assert_eq!(fleet.order("a-1"), None);
 
-    // The operator resumes, and another controller takes over. No controller releases its Lease.
+    // The operator resumes the rollout, and a new controller becomes the leader. The killed controller has not released its
+    // Lease.
     controller.kill();
     let (code, said) = fleet.rollout(&["resume"]);
     assert_eq!(code, Some(0), "{said}");
@@ -384,7 +383,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     let controller = fleet.cluster.controller();
     let page = fs::read_to_string(path_of("docs/rollout.md")).unwrap();
     let example = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    // The window of the page may be open now.
+    // The window in the page's example may be open now, so a closed window replaces it.
     let example = example.replace("Mon-Fri 22:00-05:00 Europe/Berlin", &closed_window());
     fleet.cluster.api.kubectl(&["apply", "-f", "-"], &example).unwrap();
     eventually("the example of the page is accepted", || {
@@ -400,7 +399,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     let (code, said) = fleet.rollout(&["status", "--watch"]);
     assert!(code == Some(4) && said.contains("a-0 failed: kubelet is dead"), "{said}");
 
-    // A wrong policy changes nothing. The metrics, `fleet rollout status` and an Event report it.
+    // An invalid policy changes nothing. The metrics, `fleet rollout status` and an Event report it.
     fleet.apply_policy("cluster: {follow: always}");
     let metric = "kops_agent_rollout_policy_refused";
     eventually("the policy is refused", || controller.get("/metrics").contains(&format!("{metric} 1")));
@@ -413,7 +412,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     assert!(events.contains("RolloutPolicyRefused"), "{events}");
     assert_eq!(fleet.phase_of_policy(), "stopped");
 
-    // A changed configuration is tried, by another controller, until the operator pauses.
+    // The changed configuration is rolled out by a new controller until the operator pauses.
     fleet.apply_policy(AUTOMATIC);
     eventually("the policy is accepted", || controller.get("/metrics").contains(&format!("{metric} 0")));
     controller.terminate();
@@ -427,7 +426,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     eventually("the policy is paused", || fleet.phase_of_policy() == "paused");
     assert_eq!(fleet.order("a-1"), None);
 
-    // A rollout of the operator comes first.
+    // A rollout of the operator takes precedence over the policy.
     let (code, said) = fleet.rollout(&["start", "--instance-group", "b", "--check-pods-after", "0"]);
     assert_eq!(code, Some(0), "{said}");
     fleet.at_work(&["b-0"]);
@@ -465,7 +464,7 @@ fn pods_that_crash_after_a_change_fail_their_node() {
     fleet.at_work(&["a-0"]);
     fleet.report_pod("on-0", 9, &looping);
     fleet.answer("a-0", "");
-    // The pod on a-0 crashes as before. The pod on a-1 did not crash before.
+    // The pod on a-0 crashed before the change too, but the pod on a-1 did not.
     fleet.at_work(&["a-1"]);
     fleet.report_pod("on-1", 4, &looping);
     controller.terminate();
@@ -477,7 +476,7 @@ fn pods_that_crash_after_a_change_fail_their_node() {
     assert_eq!(fleet.order("a-2"), None);
     assert_eq!(lists() - before, 5, "a look at each node before its order, one after, and one more at a-1");
 
-    // Without the right to list pods, the rollout goes on, and says so.
+    // If the controller may not list pods, the rollout continues, and its status contains the reason.
     fleet.cluster.kubectl(&["delete", "clusterrolebinding", "kops-agent-rollout"]);
     fleet.rollout(&["resume"]);
     fleet.at_work(&["a-2"]);

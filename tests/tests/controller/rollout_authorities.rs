@@ -21,7 +21,7 @@ fn workers_take_new_authorities_after_the_control_planes() {
     }
     fleet.trusts("a-0", &"0".repeat(64));
 
-    // Only the hash of the control planes changes with the authorities.
+    // If the CAs change, only the configuration hash of the control planes changes.
     update("CERTIFICATE-----a-----END", "CERTIFICATE-----b-----END");
     let (code, said) = fleet.rollout(&["start", "--check-pods-after", "0"]);
     assert_eq!(code, Some(0), "{said}");
@@ -38,7 +38,7 @@ fn workers_take_new_authorities_after_the_control_planes() {
         "{said}"
     );
 
-    // A second change while the rollout runs is another order.
+    // A second change of the CAs during the rollout results in new orders.
     update("CERTIFICATE-----b-----END", "CERTIFICATE-----c-----END");
     let masters = fleet.current("control-plane", "masters");
     eventually("the controller reads it", || {
@@ -55,7 +55,7 @@ fn workers_take_new_authorities_after_the_control_planes() {
     let silent = "do not report which authorities they trust (1), so update kops-agent on them: a-1";
     assert!(code == Some(0) && said.contains(silent), "{said}");
 
-    // Without the authorities, no rollout is done.
+    // If the CAs are unknown, no rollout is done.
     update("CAs: ", "Other: ");
     fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
     let (code, said) = fleet.rollout(&["start", "--check-pods-after", "0"]);

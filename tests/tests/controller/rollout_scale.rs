@@ -15,22 +15,22 @@ use crate::rollout::{Fleet, OLD, ORDER, OUTCOME, conditions};
 use crate::scale::create_objects;
 
 const GROUPS: usize = 10;
-/// The share of a group that may change at once, in percent.
+/// The share of a group that may change at a time, in percent.
 const SHARE: usize = 5;
-/// The most Nodes that a rollout has at work at a time, in all groups (`MOST_AT_WORK` of `agent/cluster/src/rollout/turns.rs`).
+/// The maximum number of Nodes in all groups that change at a time (`MOST_AT_WORK` of `agent/cluster/src/rollout/turns.rs`).
 const MOST_AT_WORK: usize = 500;
-/// How long each Node takes for its order.
+/// The time that each Node needs to carry out its order.
 const WORK: Duration = Duration::from_secs(2);
-/// The promised limits: the time, as a multiple of the time that pacing alone takes; the controller's memory in MiB; and the calls of the
-/// API server for each Node, without the calls of this test.
+/// The promised limits. The first is the ratio of the rollout's time to the time for pacing alone. The second is the controller's memory
+/// in MiB. The third is the number of API server requests for each Node, without those of this test.
 const PROMISED: (f64, f64, f64) = (1.2, 64.0, 2.0);
 
-/// The number of Nodes: `KOPS_AGENT_BENCH_NODES`, or 1000.
+/// The number of Nodes: the value of `KOPS_AGENT_BENCH_NODES`, or 1000.
 fn nodes() -> usize {
     std::env::var("KOPS_AGENT_BENCH_NODES").map_or(1000, |nodes| nodes.parse().unwrap())
 }
 
-/// `kubectl proxy`: the API server without TLS, on loopback.
+/// `kubectl proxy`, which serves the API server's responses without TLS on loopback.
 struct Proxy {
     child: Child,
     address: String,
@@ -48,7 +48,7 @@ impl Proxy {
         Proxy { child, address }
     }
 
-    /// Sends a request, and returns the stream of its response.
+    /// Sends a request. Returns the stream, from which the response can be read.
     fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(
@@ -68,7 +68,7 @@ impl Proxy {
         assert!(answer.split(' ').nth(1) == Some("200"), "{answer}");
     }
 
-    /// Ends the streams of all responses.
+    /// Closes the streams of all responses.
     fn stop(&self) {
         let id = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -82,7 +82,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Passes each new order of a Node to `orders`, with the time at which its work ends.
+/// Sends each new order of a Node to `orders`, with the time at which the Node has carried out the order.
 fn watch_orders(proxy: &Proxy, orders: Sender<(Instant, String, Value)>) {
     let watch = BufReader::new(proxy.send("GET", "/api/v1/nodes?watch=true", ""));
     let mut seen = HashSet::new();
@@ -99,8 +99,7 @@ fn watch_orders(proxy: &Proxy, orders: Sender<(Instant, String, Value)>) {
     }
 }
 
-/// Reports that Nodes have carried out their orders, each at its time. All work takes equally long, so orders end in the order of their
-/// arrival.
+/// Reports for each order, at its time, that the Node has carried it out. All orders take equally long, so the first order ends first.
 fn carry_out(proxy: &Proxy, orders: Receiver<(Instant, String, Value)>) {
     for (ends, node, order) in orders {
         thread::sleep(ends.saturating_duration_since(Instant::now()));
@@ -116,7 +115,7 @@ fn carry_out(proxy: &Proxy, orders: Receiver<(Instant, String, Value)>) {
     }
 }
 
-/// A Node as its kubelet creates it, Ready and with the old configuration.
+/// A Node that its kubelet has created. The Node is Ready and has the old configuration.
 fn node(number: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
@@ -125,7 +124,7 @@ fn node(number: usize) -> Value {
     })
 }
 
-/// The API server's requests so far, without requests for its own resources.
+/// The number of requests to the API server, without the requests for its own resources.
 fn requests(fleet: &Fleet) -> usize {
     ["nodes", "configmaps", "events", "pods", "leases"]
         .iter()
@@ -169,7 +168,7 @@ fn measured_rollout() {
     let at_once = (of_group * GROUPS).min(MOST_AT_WORK);
     let alone = WORK.as_secs_f64() * nodes().div_ceil(at_once) as f64;
     let (ratio, memory) = (took / alone, controller.peak_memory());
-    // Each Node answers its order with one request.
+    // Each Node reports its outcome with one request, which is subtracted.
     let calls = calls as f64 / nodes() as f64 - 1.0;
     let (longest, most, most_calls) = PROMISED;
     println!("| what | measured | at most |\n| --- | ---: | ---: |");

@@ -54,7 +54,7 @@ fn a_replica_without_the_lease_writes_nothing() {
     ]);
     eventually("it leads no more", || leads(LEADS_NOT));
     cluster.create_node(&id(1), Some(&id(1)));
-    // The other holder never renews the Lease, so the Lease expires.
+    // The fake holder never renews the Lease, so the Lease expires.
     eventually("the node is labelled", || {
         let is_labelled = cluster.label(&id(1), GROUP_LABEL).is_some();
         assert!(

@@ -11,23 +11,24 @@ use crate::clouds::{Aws, Ground, Lot, for_each_cloud};
 use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
 use crate::controller::Controller;
 
-/// The number of kubectl processes that create objects: each of them throttles itself.
+/// The number of concurrent kubectl processes that create objects. Several are needed, because each process throttles itself.
 const HANDS: usize = 8;
 const NEW_NODES: usize = 9;
-/// How many requests a cloud may get above the minimum. EC2 gets one more if only a part of the first batch of Nodes comes in time. Nova
-/// gets one for the page after the last full page, since no page is marked as the last. If labelling takes longer than a list stays
-/// valid, the controller repeats one list: Azure's names of scale sets, or the API server's `Host` objects.
+/// The number of requests that a cloud may get in addition to the minimum. EC2 gets an additional request if the first batch of Nodes is
+/// incomplete. Nova gets an additional request for the page after the last full page, because no page is marked as the last. If a list
+/// expires before all Nodes are labelled, the controller repeats the list: Azure's names of scale sets, or the API server's `Host`
+/// objects.
 const ONE_MORE: usize = 1;
-/// The controller handles more Nodes in several parts. So it may send one request above the minimum for this many Nodes.
+/// The controller labels a large number of Nodes in several parts. It may send one additional request for each part of this size.
 const NODES_OF_ONE_MORE: usize = 4000;
-/// The promised limits for up to 5000 Nodes, and for 20,000 Nodes on AWS. Each has the time until all Nodes are labelled, in seconds,
-/// and the controller's memory, in MiB.
+/// The promised limits for up to 5000 Nodes, and for 20,000 Nodes on AWS. The first number is the seconds until all Nodes are labelled.
+/// The second is the controller's memory in MiB.
 const PROMISED: [f64; 2] = [60.0, 64.0];
 const PROMISED_OF_20_000: [f64; 2] = [20.0, 96.0];
-/// How long the benchmark observes the controller while nothing changes.
+/// The time for which the benchmark observes the controller while nothing changes.
 const CALM: Duration = Duration::from_secs(60);
 
-/// The number of Nodes: `KOPS_AGENT_BENCH_NODES`, or 5000.
+/// The number of Nodes: the value of `KOPS_AGENT_BENCH_NODES`, or 5000.
 fn nodes() -> u32 {
     std::env::var("KOPS_AGENT_BENCH_NODES").map_or(5000, |nodes| nodes.parse().unwrap())
 }
@@ -36,7 +37,7 @@ fn lots() -> Vec<Lot> {
     (1..=nodes()).map(Lot::numbered).collect()
 }
 
-/// Creates machines, and Nodes with their provider IDs.
+/// Creates machines, and their Nodes with provider IDs.
 fn create<G: Ground>(ground: &G, cluster: &Cluster, lots: &[Lot]) {
     for lot in lots {
         if ground.group(*lot) != "nodes" {
@@ -64,7 +65,7 @@ fn patches(controller: &Controller) -> usize {
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Measures a cloud, prints its row of the table, and returns the cloud, the cluster and the controller.
+/// Measures a cloud, and prints its row of the table. Returns the cloud, the cluster and the controller.
 #[allow(clippy::print_stdout)]
 fn measure<G: Ground>() -> (G, Cluster, Controller) {
     let ground = G::start();
@@ -98,7 +99,7 @@ fn measure<G: Ground>() -> (G, Cluster, Controller) {
     (ground, cluster, controller)
 }
 
-/// The module's name begins with `measured_`, like the names of all benchmarks: `tests/controller/run` skips them by it.
+/// The names of all benchmarks begin with `measured_`, because `tests/controller/run` skips tests with this prefix.
 mod measured_nodes {
     use super::{for_each_cloud, measure};
 
@@ -114,7 +115,7 @@ mod measured_nodes {
     for_each_cloud!(each_cloud);
 }
 
-/// On AWS, each Node's pods get the IPv6 prefix of its instance. The response that identifies the Node also has the prefix.
+/// On AWS, the pods of each Node get the IPv6 prefix of its instance. One response identifies the Node and contains the prefix.
 #[test]
 #[ignore = "measures: tests/bench/run controller"]
 #[allow(clippy::print_stdout)]
@@ -160,7 +161,7 @@ fn until_labelled(cluster: &Cluster, number: usize) -> f64 {
     said.elapsed().as_secs_f64()
 }
 
-/// On AWS, the controller can ask for a single new instance.
+/// On AWS, the controller can request a single new instance.
 #[test]
 #[ignore = "measures: tests/bench/run controller"]
 #[allow(clippy::print_stdout)]

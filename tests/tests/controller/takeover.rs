@@ -12,7 +12,7 @@ use crate::bootstrap::{WithSts, on_aws};
 use crate::cluster::{CLUSTER, Cluster, KOPS_VERSION, REGION, id, path_of};
 use crate::controller::Controller;
 
-/// Creates the mirror pod of a static pod, or a pod of kops-controller. `names` are the DNS names that the pod publishes.
+/// Creates a pod with this label `k8s-app`, such as a static pod's mirror pod. `names` are the DNS names that the pod publishes.
 fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -23,19 +23,19 @@ fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {
     cluster.api.kubectl(&["apply", "-f", "-"], &pod.to_string()).unwrap();
 }
 
-/// Reports the address of a control-plane machine.
+/// Sets the address of a control-plane machine's Node.
 fn report_address(cluster: &Cluster, node: &str, address: &str) {
     let patch = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}}).to_string();
     cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
 }
 
-/// Sets the annotation with which a control-plane node reports that the service of kops-agent's controller runs on it.
+/// Sets the annotation by which a control-plane node reports that it runs kops-agent's controller as a service.
 fn report_controller(cluster: &Cluster, node: &str) {
     cluster.kubectl(&["annotate", "node", node, "kops-agent/controller=running"]);
 }
 
-/// Checks that a cluster on any cloud becomes ready for a takeover from kops-controller. `controller` serves its machines at
-/// this address.
+/// Checks that a cluster on any cloud becomes ready for a takeover from kops-controller. `controller` serves the machines of the cluster
+/// at this address.
 pub fn becomes_ready(cluster: &Cluster, controller: &Controller, address: Ipv4Addr) {
     let (node, api) = ("the-control-plane", format!("api.internal.{CLUSTER}"));
     cluster.create_node(node, None);
@@ -88,7 +88,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     put_pod(cluster, &format!("kube-apiserver-{}", id(2)), "kube-apiserver", &id(2), &both);
     let controller = world.controller();
     let health = ["--health", controller.address()];
-    // A server listens on both machines. It could be kops-controller's, which ends.
+    // A server listens on both machines. The server could be kops-controller, which ends in a takeover.
     let (code, said) = cluster.check_takeover(&health);
     let servers = line(&said, "servers");
     assert!(code == Some(4) && servers.contains("no report says that kops-agent runs there"), "{said}");
@@ -104,7 +104,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     let (code, said) = cluster.check_takeover(&["--health", controller.address(), "-o", "json"]);
     assert_eq!((code, said.matches(r#""state": "ready""#).count()), (Some(0), 8), "{said}");
 
-    // A machine that replaced another one has no server.
+    // A control-plane machine was replaced. No server listens on the new machine.
     report_address(cluster, &id(2), "127.0.0.9");
     let (code, said) = cluster.check_takeover(&health);
     let servers = line(&said, "servers");
@@ -112,7 +112,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     assert!(!servers.contains(&id(1)), "{said}");
     report_address(cluster, &id(2), "127.0.0.1");
 
-    // The kOps version that wrote the store, and whether kops-agent knows that version.
+    // For each kOps version in the store, whether kops-agent supports the store.
     for (version, state, told) in [
         (Some("1.36.2"), "ready", "kOps 1.36.2, told by kops-version.txt"),
         (Some("1.40.0"), "unknown", "kOps 1.40.0, told by kops-version.txt"),
@@ -135,7 +135,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     assert_eq!(code, Some(1), "{said}");
     assert!(line(&said, "names").contains("unknown") && said.contains("--admin-kubeconfig"), "{said}");
 
-    // The state of a kOps cluster in which no manifest of kops-agent was applied.
+    // This is the state of a kOps cluster before any manifest of kops-agent is applied.
     cluster.kubectl(&["-n", "kops-agent", "delete", "rolebinding", "kops-agent-pacing"]);
     let (code, said) = cluster.check_takeover(&health);
     assert_eq!(code, Some(4), "{said}");
@@ -166,7 +166,7 @@ fn the_last_server_does_not_leave() {
         report_address(cluster, &id(number), address);
     }
     let controller = world.controller();
-    // What `converge` decides on this machine if KOPS_AGENT_CONTROLLER=false is set.
+    // The check by which `converge` decides whether to end the server, if KOPS_AGENT_CONTROLLER=false is set.
     let check = |cluster: &Cluster, machine: usize| {
         let kubelet =
             cluster.api.kubeconfig(&format!("system:node:{}", id(machine)), &["system:nodes"]).unwrap();
@@ -175,12 +175,12 @@ fn the_last_server_does_not_leave() {
     };
     let (code, said) = check(cluster, 2);
     assert!(code == Some(0) && said.contains(&format!("a server listens on {}", id(1))), "{said}");
-    // kops-controller's pod on this machine is no reason to end the last server that answers.
+    // kops-controller's pod runs on this machine, but the last server that answers must still not end.
     put_pod(cluster, "kops-controller-1", "kops-controller", &id(1), "");
     let (code, said) = check(cluster, 1);
     assert!(code == Some(4) && said.contains(&format!("{} (127.0.0.9:", id(2))), "{said}");
 
-    // On the only control plane, nothing but kops-controller's waiting pod takes the port.
+    // If this is the only control plane, the server may end, because kops-controller's waiting pod takes the port.
     cluster.kubectl(&["delete", "node", &id(2)]);
     let (code, said) = check(cluster, 1);
     assert!(code == Some(0) && said.contains("waits here for the port"), "{said}");
@@ -215,7 +215,8 @@ fn the_installation_page_gives_all_rights() {
         let (_, said) = cluster.check_takeover(&["--health", "127.0.0.1:1"]);
         said.lines().find(|line| line.starts_with("rights")).expect(&said).to_owned()
     };
-    // The rights that a line reports as missing: kOps' own rights, the rights for slots, and the rights for machines with enrolled keys.
+    // The rights that a line reports as missing: the rights of kOps' controller, the rights for slots, and the right to list enrolled
+    // machines.
     let missing =
         |line: &str| ["patch nodes", "namespace kops-agent", "list hosts"].map(|part| line.contains(part));
     let none = rights();
@@ -263,7 +264,7 @@ impl Way<'_> {
         format!("10.0.0.{machine}")
     }
 
-    /// The addresses that dns-controller publishes under the bootstrap name, without the pods of this app.
+    /// The addresses that dns-controller publishes under the bootstrap name, if the pods of this app are left out.
     fn published_without(&self, app: &str) -> BTreeSet<String> {
         let selector = format!("k8s-app!={app}");
         let pods = self.cluster.kubectl(&["-n", "kube-system", "get", "pods", "-l", &selector, "-o", "json"]);
@@ -277,7 +278,8 @@ impl Way<'_> {
         assert_eq!(self.published_without("none"), all, "{when}");
     }
 
-    /// Checks that the takeover check predicts the DNS record: the names are ready if the record survives without kops-controller's pods.
+    /// Checks that the takeover check predicts the DNS record: the check reports the names as ready if the record stays complete without
+    /// kops-controller's pods.
     #[track_caller]
     fn check_agrees(&self) {
         let is_kept = self.published_without("kops-controller").len() == Way::MACHINES.len();
@@ -298,7 +300,7 @@ impl Way<'_> {
         self.cluster.kubectl(&[&["-n", "kube-system"][..], &patch].concat());
     }
 
-    /// Replaces the API server's pod. A kubelet mirrors a changed manifest as another pod.
+    /// Replaces the API server's pod. After a change of the manifest, a kubelet creates a new mirror pod.
     fn restart_api_server(&self, machine: usize, names: &str) {
         let pod = format!("kube-apiserver-{}", id(machine));
         self.delete_pod(&pod);
@@ -327,7 +329,7 @@ fn dns_controllers_record_is_complete_at_every_step_there_and_back() {
     assert_eq!(way.published_without("kops-controller"), BTreeSet::new(), "nothing else would keep the name");
     way.check_agrees();
 
-    // docs/take-over.md, steps 2 and 4.
+    // These are steps 2 and 4 of docs/take-over.md.
     for machine in Way::MACHINES {
         way.restart_api_server(machine, &both);
     }
@@ -336,7 +338,7 @@ fn dns_controllers_record_is_complete_at_every_step_there_and_back() {
     }
     way.check_agrees();
 
-    // docs/take-over.md, the way back, steps 1 and 2.
+    // These are steps 1 and 2 of the way back in docs/take-over.md.
     for machine in Way::MACHINES {
         way.start_pod(&upstream(machine), "kops-controller", machine, &name);
         way.all_are_published("kops-controller is back");

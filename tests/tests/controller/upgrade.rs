@@ -29,7 +29,7 @@ fn publish(fleet: &Fleet, file: &Path) {
     fs::copy(file, stored).unwrap();
 }
 
-/// The node reports this version of kops-agent.
+/// Reports, as the node, this version and digest of kops-agent.
 fn reports(fleet: &Fleet, node: &str, version: &str, sha256: &str) {
     let report = json!({"schemaVersion": 1, "version": version, "sha256": sha256});
     let annotations = [format!("kops-agent/version={version}"), format!("kops-agent/program={report}")];
@@ -50,7 +50,7 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     let next = program_file(&fleet, "0.2.0", &new);
     let (code, said) = upgrade(&fleet, &next, &[]);
     assert!(code == Some(4) && said.contains("all of these nodes are left out"), "{said}");
-    // The node a-2 has a version that does not report its program.
+    // The node a-2 has a version of kops-agent that does not report its program.
     ["masters-0", "a-0", "a-1"].iter().for_each(|node| reports(&fleet, node, "0.1.0", &old));
     let previous = program_file(&fleet, "0.1.0", &old);
 
@@ -62,7 +62,7 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     let (code, said) = upgrade(&fleet, &previous, &[]);
     assert!(code == Some(0) && said.contains("nothing changes"), "{said}");
 
-    // The state store has the previous file, and then the next one.
+    // The state store first has the previous program file, and later the next one.
     publish(&fleet, &previous);
     let _controller = fleet.cluster.controller();
     let (code, said) = upgrade(&fleet, &next, &["--canary", "1", "--observe", "1"]);
@@ -103,14 +103,14 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     eventually("the rollout is done", || fleet.phase() == "done");
     assert_eq!(fleet.order("a-2"), None);
 
-    // The group `a` goes back to the previous version. The node a-2 now runs a version that reports its program.
+    // The group `a` is downgraded to the previous version. The node a-2 now runs a version that reports its program.
     reports(&fleet, "a-2", "0.2.0", &new);
     publish(&fleet, &previous);
     let (code, said) = upgrade(&fleet, &previous, &["--instance-group", "a", "--max-unavailable", "3"]);
     assert!(code == Some(0) && said.contains("3 nodes change to version 0.1.0"), "{said}");
-    // Workers do not wait for control planes: no kubelet gets newer.
+    // Workers do not wait for control planes, because the versions of kubelets stay the same.
     fleet.at_work(&["a-0", "a-1", "a-2"]);
-    // A pause takes back the orders of nodes that have not replaced their program.
+    // A pause withdraws the orders of nodes that have not replaced their program yet.
     let (code, said) = fleet.rollout(&["pause"]);
     assert_eq!(code, Some(0), "{said}");
     eventually("the orders are taken back", || {

@@ -14,8 +14,8 @@ use nix::mount::{MsFlags, mount};
 
 use crate::cluster::eventually;
 
-/// kubelet's flags that differ from a machine that systemd runs. The control groups and the kernel's settings belong to the host,
-/// and the test does not change them.
+/// The flags that kubelet needs in this test, but not on a machine with systemd. They keep kubelet from changing cgroups and kernel
+/// parameters, which belong to the host.
 const HERE: [&str; 6] = [
     "--cgroup-driver=cgroupfs",
     "--cgroups-per-qos=false",
@@ -26,22 +26,23 @@ const HERE: [&str; 6] = [
 ];
 const NOWHERE: Option<&str> = None;
 
-/// A child process that is killed on drop.
+/// A child process. A drop kills the process.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // `kill` fails if the process has already ended. The test then sees that the process did not do its work.
+        // `kill` fails if the process has already ended. The error is dropped, because the test sees the missing result of the
+        // process.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Runs the kubelet of the machine with this root until `stop` ends. `files` has additional files of the machine's `/etc`, and gets
-/// the logs of both programs.
+/// Runs containerd and the kubelet of the machine with this root, until `stop` receives a message or closes. `files` is the folder
+/// of additional files for the machine's `/etc`, and of both programs' logs.
 pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap();
-    // kubelet searches for the mount that contains its folder.
+    // kubelet requires that its folder is on a mount that it can find.
     mount(Some(root), root, NOWHERE, MsFlags::MS_BIND, NOWHERE).unwrap();
     for folder in ["dev", "etc", "proc", "run", "sys", "tmp"] {
         fs::create_dir_all(root.join(folder)).unwrap();
@@ -57,7 +58,7 @@ pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
     for file in ["passwd", "group"] {
         fs::copy(Path::new("/etc").join(file), root.join("etc").join(file)).unwrap();
     }
-    // The downloads are only stand-ins for these programs.
+    // The machine's downloads contain only stand-ins for these programs, so the built programs replace them.
     for (program, path) in [("containerd", "usr/bin/containerd"), ("kubelet", "usr/local/bin/kubelet")] {
         let real = Path::new(&assets).join(program);
         mount(Some(&real), &root.join(path), NOWHERE, MsFlags::MS_BIND, NOWHERE).unwrap();
@@ -70,7 +71,7 @@ pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
         Running(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
     };
     let _containerd = start("/usr/bin/containerd", &["--config", "/etc/containerd/config.toml"]);
-    // Without containerd, kubelet ends, and nothing here restarts it.
+    // If containerd does not listen yet, kubelet exits, and no systemd restarts kubelet in this test.
     let socket = root.join("run/containerd/containerd.sock");
     eventually("containerd listens", || UnixStream::connect(&socket).is_ok());
     let flags = fs::read_to_string(root.join("etc/sysconfig/kubelet")).unwrap();
@@ -82,13 +83,13 @@ pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
         .to_owned();
     let flags: Vec<&str> = flags.split_whitespace().chain(HERE).collect();
     let mut kubelet = start("/usr/local/bin/kubelet", &flags);
-    // A dropped sender ends the wait, as a message does.
+    // A closed channel also ends the wait.
     let _ = stop.recv();
     let ended = kubelet.0.try_wait().unwrap();
     assert!(ended.is_none(), "{ended:?}: {}", fs::read_to_string(log_of("kubelet")).unwrap());
 }
 
-/// Forwards connections from one address to another, for as long as this process runs.
+/// Forwards connections from one address to another, until this process ends.
 pub fn forward(from: SocketAddr, to: SocketAddr) {
     let listener = TcpListener::bind(from).unwrap();
     thread::spawn(move || {
@@ -98,7 +99,7 @@ pub fn forward(from: SocketAddr, to: SocketAddr) {
             for (from, to) in ways {
                 let (Ok(mut from), Ok(mut to)) = (from, to) else { continue };
                 thread::spawn(move || {
-                    // Either end may hang up, so the error is dropped.
+                    // The error is dropped, because either side may close the connection.
                     let _ = io::copy(&mut from, &mut to);
                     let _ = to.shutdown(std::net::Shutdown::Write);
                 });

@@ -34,7 +34,6 @@ pub struct Machine<'a, G> {
     _downloads: Downloads,
 }
 
-/// The result of a boot.
 pub struct Booted {
     pub code: Option<i32>,
     pub said: String,
@@ -43,8 +42,8 @@ pub struct Booted {
 }
 
 impl<'a, G: Ground> Machine<'a, G> {
-    /// Makes a machine of the cluster's group `nodes`, and its boot config. Writes the group's configuration into the store if kOps
-    /// does so for this cloud.
+    /// Makes a machine of the cluster's group `nodes`, and its boot config. If kOps stores a group's configuration for this cloud,
+    /// writes the configuration into the store.
     pub fn new(ground: &'a G, world: &World) -> Machine<'a, G> {
         let folder = world.cluster.make_folder("machine");
         let mut files = releases().stand_ins().unwrap();
@@ -73,12 +72,12 @@ impl<'a, G: Ground> Machine<'a, G> {
         Machine { ground, folder, config, _downloads: downloads }
     }
 
-    /// The configuration of machines of its group.
+    /// The configuration of the machine's group.
     pub fn config(&self) -> &str {
         &self.config
     }
 
-    /// Runs `act` on another machine, which is up beside this one.
+    /// Runs `act` on a second machine, while this machine is up.
     pub fn beside<T: Send>(&self, lot: Lot, act: impl FnOnce() -> T + Send) -> T {
         on_machine(lot.address, &self.ground.hostname(lot), &self.folder, act)
     }
@@ -87,12 +86,12 @@ impl<'a, G: Ground> Machine<'a, G> {
         self.boot_from(BOOT_CONFIG, "root", None)
     }
 
-    /// Boots this machine with the stand-in for kOps' own kops-controller as its only server.
+    /// Boots this machine. Its only server is the stand-in for kOps' own kops-controller.
     pub fn boot_at_upstream(&self) -> Booted {
         self.boot_from(BOOT_CONFIG_OF_UPSTREAM, "root-of-upstream", None)
     }
 
-    /// Boots a liar on another machine. The liar claims to be this machine.
+    /// Boots a liar, which claims to be this machine, at a different address.
     pub fn boot_as_liar(&self) -> Booted {
         self.boot_from(BOOT_CONFIG, "liar", Some(LIAR))
     }
@@ -121,21 +120,21 @@ impl<'a, G: Ground> Machine<'a, G> {
                     run_until(stop, root, &self.folder);
                 });
             });
-            // A failing test drops this sender, too, which stops the kubelet.
+            // If `act` panics, this sender is dropped, which stops the kubelet too.
             let stops = stops;
             act();
             drop(stops);
         });
     }
 
-    /// The kubeconfig of a machine's kubelet, if the machine has got one.
+    /// The kubeconfig of a machine's kubelet. `None` if the machine has no kubeconfig.
     pub fn kubeconfig(&self, root: &Path) -> Option<PathBuf> {
         Some(root.join("var/lib/kubelet/kubeconfig")).filter(|file| file.exists())
     }
 }
 
-/// The configuration of workers as kOps writes it for the example cluster, on this cloud and with this test's name of the cluster. The
-/// spec stays in the store.
+/// The configuration that kOps writes for workers of the example cluster on this cloud. The cluster has the name from this test.
+/// Leaves the spec in the store.
 fn derive(world: &World, folder: &Path, cloud: &str, mirror: &str, keyset: Keyset) -> String {
     let example = ExampleStore::write_with_keys(folder, Some(mirror), &[keyset]).unwrap();
     let changes = fs::read_to_string(path_of(&format!("tests/golden/clouds/{cloud}.yaml"))).unwrap();
@@ -148,7 +147,7 @@ fn derive(world: &World, folder: &Path, cloud: &str, mirror: &str, keyset: Keyse
         let mut document: Value = serde_yaml::from_str(&text).unwrap();
         match file {
             "instancegroup/nodes" => {
-                // As `kops create instancegroup` writes it.
+                // `kops create instancegroup` writes this label.
                 document["spec"]["nodeLabels"][GROUP_LABEL] = NODES.into();
                 for field in ["image", "machineType", "subnets"] {
                     let spec = &changes["node"]["group"]["spec"];
@@ -183,13 +182,14 @@ fn derive(world: &World, folder: &Path, cloud: &str, mirror: &str, keyset: Keyse
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The part of the spec that all clouds share: machines find the control plane by DNS and run kube-proxy, and the store is a folder.
+/// The part of the spec that is the same on all clouds: machines find the control plane by DNS and run kube-proxy, and the store is a
+/// folder.
 const EVERYWHERE: &str =
     "spec: {topology: {dns: {type: Public}}, kubeProxy: {enabled: null, proxyMode: null},
     configBase: 's3://clusters/demo.example.com', keyStore: 's3://clusters/demo.example.com/pki',
     secretStore: 's3://clusters/demo.example.com/secrets'}";
 
-/// Makes a file a device of the machine, beside the devices that programs expect on every machine.
+/// Makes `file` a device of the machine, in addition to the devices that programs expect on every machine.
 pub fn bind_as_device(file: &Path, name: &str) {
     const NOWHERE: Option<&str> = None;
     let devices = file.parent().unwrap().with_extension("dev");

@@ -17,10 +17,11 @@ use crate::clouds::METADATA;
 /// The address of the control plane.
 pub const CONTROL_PLANE: Ipv4Addr = Ipv4Addr::new(10, 20, 32, 10);
 const NOWHERE: Option<&str> = None;
-/// The number of the next machine's link.
+/// The number in the name of the next machine's network link.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Runs `act` in the control plane's network. A namespace belongs to a thread, and to the threads and processes that this thread starts.
+/// Runs `act` in the control plane's network. The network namespace belongs to a new thread, and to the threads and processes that this
+/// thread starts.
 pub fn on_control_plane(act: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let done = scope.spawn(|| {
@@ -35,8 +36,8 @@ pub fn on_control_plane(act: impl FnOnce() + Send) {
     });
 }
 
-/// Runs `act` on a machine with this address and this hostname. The machine can resolve the control plane's names, has the distribution
-/// of the example's machines, and has its own mounts.
+/// Runs `act` on a machine with this address and this hostname. The machine has its own mounts, can resolve the control plane's names,
+/// and has the os-release of the example's machines.
 pub fn on_machine<T: Send>(
     address: Ipv4Addr,
     hostname: &str,
@@ -64,7 +65,7 @@ pub fn on_machine<T: Send>(
             act()
         });
         let id = told.recv().unwrap();
-        // The kernel deletes a link some time after its network. So each boot has a new link name, but the machine keeps its address.
+        // The kernel deletes a link some time after the link's network namespace. So each boot uses a new link name.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         ip(&format!("link add name machine{number} type veth peer name eth0 netns {id}"));
         ip(&format!("link set machine{number} up"));
@@ -74,13 +75,13 @@ pub fn on_machine<T: Send>(
     })
 }
 
-/// Writes the files of machines that are mounted over the files of this host.
+/// Writes the files that are mounted over the host's files on machines.
 pub fn write_files(files: &Path, names: &[&str]) {
     let hosts = format!("127.0.0.1 localhost\n{CONTROL_PLANE} {}\n", names.join(" "));
     for (file, text) in [
         ("os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n"),
         ("hosts", &hosts),
-        // Nothing listens at this address, so only the names in `hosts` can be resolved.
+        // No name server listens at this address, so only the names in `hosts` can be resolved.
         ("resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"),
     ] {
         fs::write(files.join(file), text).unwrap();

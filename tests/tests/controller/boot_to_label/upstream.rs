@@ -29,12 +29,12 @@ use crate::bootstrap::World;
 use crate::clouds::Ground;
 use crate::cluster::CLUSTER;
 
-/// Upstream's port for call-backs.
+/// The port on which upstream's nodeup accepts call-backs.
 const CALL_BACK: u16 = 3987;
 const ID: &str = "00112233445566778899aabbccddeeff";
 const SECRET: &[u8] = b"sixteen bytes it";
 
-/// The beginning of the request for a machine's configuration, as upstream's Go code encodes it. A challenge may follow.
+/// The beginning of the request for a machine's configuration, as upstream's Go code encodes it. A challenge may be the next field.
 const FOR_CONFIGURATION: &str = r#"{"apiVersion":"bootstrap.kops.k8s.io/v1alpha1","certs":null,"keypairIDs":null,"includeNodeConfig":true"#;
 
 /// Requests a machine's configuration and its certificates as upstream's nodeup does, and returns both responses.
@@ -68,15 +68,15 @@ pub fn bootstrap<G: Ground>(ground: &G, world: &World) -> [Value; 2] {
     })
 }
 
-/// A message, followed by its status.
+/// A gRPC message, with the status in the trailers.
 type Answered = WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>;
 
-/// Answers a call-back as gRPC for Go does: the length of the message, the message, and then the status.
+/// Answers a call-back like gRPC for Go: the length of the message, the message, and the status in the trailers.
 async fn called_back(request: Request<Incoming>) -> Result<Response<Answered>, Infallible> {
     assert_eq!(request.version(), Version::HTTP_2);
     assert_eq!(request.uri().path(), "/kops.bootstrap.v1.CallbackService/Challenge");
     let frame = request.into_body().collect().await.unwrap().to_bytes();
-    // Field 1 has the id, and field 2 the random bytes.
+    // Field 1 is the id, and field 2 is the random bytes.
     let id = [&[0x0a, 32], ID.as_bytes(), &[0x12, 16]].concat();
     let random = frame[5..].strip_prefix(id.as_slice()).expect("the challenge of the request");
     let digest = Sha256::new().chain_update(SECRET).chain_update(random).finalize();
@@ -99,8 +99,8 @@ struct Asked {
     body: Vec<u8>,
 }
 
-/// A stand-in for upstream's server, which records all requests. It gives a node its configuration, and refuses its
-/// certificates; dropping it stops it.
+/// A stand-in for upstream's server, which records all requests. The stand-in gives a node its configuration, but denies certificates.
+/// A drop stops the stand-in.
 pub struct KopsController {
     asked: Arc<Mutex<Vec<Asked>>>,
     _server: LoopbackServer,
@@ -139,7 +139,7 @@ impl KopsController {
         KopsController { asked, _server: server }
     }
 
-    /// Checks that our node has requested its configuration and then its certificates, in a form that upstream's server reads.
+    /// Checks that the node has requested first its configuration and then its certificates, in a format that upstream's server reads.
     pub fn has_understood<G: Ground>(&self, ground: &G) {
         let asked = self.asked.lock();
         assert!(asked.len() >= 2, "{asked:?}");
@@ -176,14 +176,14 @@ pub fn names(object: &Value) -> Vec<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// Decodes the base64 JSON behind a prefix. A signed token has this form.
+/// Decodes the base64 JSON after a prefix. Signed tokens have this format.
 pub fn decoded(token: &str, prefix: &str) -> Value {
     let payload = token.strip_prefix(prefix).unwrap_or_else(|| panic!("{token}"));
     serde_json::from_slice(&STANDARD.decode(payload).unwrap()).unwrap()
 }
 
-/// Checks a token in the signed form of GCE and metal, and returns its data. The token must be for this request and must have been made
-/// just now. Its data must have these fields besides the common ones.
+/// Checks a token in the signed format of GCE and metal, and returns the token's data. The token must be new and for this request. The
+/// data must have the common fields and the fields in `others`.
 pub fn claims(token: &str, prefix: &str, others: &[&str], body: &[u8]) -> Value {
     let token = decoded(token, prefix);
     assert_eq!(names(&token), ["data", "signature"]);

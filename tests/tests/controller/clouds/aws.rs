@@ -14,7 +14,7 @@ use crate::boot_to_label::upstream::now;
 use crate::bootstrap::{ROLE, on_aws};
 use crate::cluster::{CLUSTER, Cluster, REGION, id};
 
-/// The stand-in for STS. The stand-in for EC2 belongs to the cluster.
+/// AWS, with a stand-in for STS. The stand-in for EC2 belongs to the cluster.
 pub struct Aws(Sts);
 
 impl Aws {
@@ -69,7 +69,7 @@ impl Ground for Aws {
         nodes.div_ceil(1000)
     }
 
-    /// The liar has the id of the role's key, but not the key.
+    /// The liar has the id of the role's access key, but not the secret.
     const REFUSED_FOR: &'static str = "RefusedBySts";
 
     fn upstreams_token(&self, lot: Lot, body: &[u8]) -> String {

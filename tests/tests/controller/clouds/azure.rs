@@ -20,7 +20,7 @@ const LARGEST_SCALE_SET: u32 = 1000;
 /// The number of machines on a page of Azure's lists.
 const PAGE: usize = 120;
 
-/// Azure Resource Manager, the metadata services that sign for machines and for liars, and the authorities that hosts trust.
+/// Azure Resource Manager, the metadata services that sign for machines and for liars, and the CAs that hosts trust.
 pub struct AzureCloud {
     azure: Azure,
     signing: OnceLock<[Arc<MetadataService>; 2]>,
@@ -36,7 +36,7 @@ impl AzureCloud {
         (of_cluster(&self.group(lot)), lot.number % LARGEST_SCALE_SET)
     }
 
-    /// Makes the keys at the first call, because they take a while to generate.
+    /// The metadata service that signs for machines, or for liars. The first call generates the keys, because this takes some time.
     fn signing(&self, for_liar: bool) -> Arc<MetadataService> {
         let make = || [(); 2].map(|()| Arc::new(MetadataService::generate().unwrap()));
         self.signing.get_or_init(make)[usize::from(for_liar)].clone()
@@ -67,7 +67,7 @@ impl Ground for AzureCloud {
         self.azure.put(&scale_set, number, self.machine(lot));
     }
 
-    /// A group is a scale set, which is too small for all machines. So there are several groups.
+    /// A group is a scale set, which is too small for all machines. So machines are spread over several groups.
     fn group(&self, lot: Lot) -> String {
         match lot.number / LARGEST_SCALE_SET {
             0 => "nodes".to_owned(),
@@ -90,7 +90,7 @@ impl Ground for AzureCloud {
         1 + full * (LARGEST_SCALE_SET as usize).div_ceil(PAGE) + rest.div_ceil(PAGE)
     }
 
-    /// No host trusts the metadata service that signs for the liar.
+    /// No host trusts the metadata service that signs documents for the liar.
     const REFUSED_FOR: &'static str = "WrongSignature";
 
     const IS_CALLED_BACK: bool = true;
@@ -101,8 +101,8 @@ impl Ground for AzureCloud {
         self.signing(false).token(&scale_set, number, &Document::new(&vm_id, body, now())).unwrap()
     }
 
-    /// The last word of the token is a PKCS #7 document, as upstream expects. In kOps 1.36 and before, it is the machine's id. In kOps
-    /// 1.34, the token has another form.
+    /// The last word of the token is a PKCS #7 document, as upstream expects. In kOps 1.35 and 1.36,
+    /// the last word is the machine's id. In kOps 1.34, the token has a different format.
     fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]) {
         let (scale_set, number) = self.place(lot);
         let vm_id = self.machine(lot).vm_id;

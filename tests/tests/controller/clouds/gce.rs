@@ -20,7 +20,7 @@ pub struct GoogleCloud {
     gce: Gce,
     group: String,
     tpms: OnceLock<[Arc<Swtpm>; 2]>,
-    /// The key of an instance with upstream's nodeup. The test itself makes the tokens of that instance.
+    /// The key of an instance with upstream's nodeup. The test itself makes the tokens of this instance.
     upstreams: OnceLock<Tpm>,
 }
 
@@ -60,13 +60,13 @@ impl Ground for GoogleCloud {
         self.gce.calls().len()
     }
 
-    /// One request for each page of the group's list, and three more: for the region's zones, for the groups of its one
-    /// zone, and for the group's template.
+    /// One request for each page of the group's list, and three single requests: for the region's zones, for the groups
+    /// of the only zone, and for the group's template.
     fn fewest_calls(nodes: usize) -> usize {
         nodes.div_ceil(500) + 3
     }
 
-    /// The liar's TPM has another key.
+    /// The key of the liar's TPM is not the instance's key.
     const REFUSED_FOR: &'static str = "WrongSignature";
     const DOWNLOADS: &'static [&'static str] = &[
         "/binaries/cloud-provider-gcp/v35.0.0/auth-provider-gcp/linux/amd64/auth-provider-gcp",

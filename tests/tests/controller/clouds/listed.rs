@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::{Ground, Lot, METADATA, Running, of_cluster, serve};
 use crate::cluster::{CLUSTER, Cluster};
 
-/// The methods that all of these clouds share. The page size is the stand-in's maximum, the API counts its requests, and a token has
-/// only a prefix and an id.
+/// The methods that all clouds in this file share. The page size is the stand-in's maximum, the stand-in counts requests, and a token
+/// consists of a prefix and an id.
 macro_rules! listed {
     ($machine:ty, $prefix:literal, $id:expr) => {
         fn calls(&self, _cluster: &Cluster) -> usize {
@@ -90,7 +90,7 @@ impl Ground for DigitalOceanCloud {
         self.0.put(lot.number.into(), droplet);
     }
 
-    /// Droplets of a group have the same name.
+    /// All droplets of a group have this name.
     fn hostname(&self, _lot: Lot) -> String {
         of_cluster("nodes")
     }
@@ -106,7 +106,7 @@ impl Ground for DigitalOceanCloud {
     const REFUSED_FOR: &'static str = "CallbackFailed";
     const IS_CALLED_BACK: bool = true;
 
-    /// In these options, kOps has a shorter name for the cloud.
+    /// In the configuration of the server, kOps has a shorter name for this cloud.
     fn server(&self) -> Value {
         json!({"provider": {"do": {}}})
     }
@@ -135,7 +135,7 @@ impl Ground for LinodeCloud {
         self.0.put(lot.number.into(), linode::Instance::of_group(CLUSTER, "nodes", &lot.name(), lot.ip()));
     }
 
-    /// The hostname in Linode's images.
+    /// The hostname of a machine that runs Linode's image.
     fn hostname(&self, _lot: Lot) -> String {
         "localhost".to_owned()
     }
@@ -214,7 +214,7 @@ impl Ground for OpenstackCloud {
         format!("openstack:///{}", openstack::uuid(lot.number.into()))
     }
 
-    /// The liar sends its request from another address.
+    /// The liar sends its request from an address that is not the machine's.
     const REFUSED_FOR: &'static str = "OtherAddress";
 
     fn serve_metadata(&self, lot: Lot, _liar: Option<Ipv4Addr>) -> Running {

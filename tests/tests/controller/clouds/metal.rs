@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::pod_ranges::{host, let_machines_be_enrolled};
 use crate::scale::create_objects;
 
-/// The key of machines, and the key of liars.
+/// The key with which machines sign, and the key with which liars sign.
 pub struct Metal([KeyPair; 2]);
 
 impl Ground for Metal {

@@ -15,13 +15,13 @@ use crate::cluster::{CLUSTER, REGION, id};
 /// A cluster on AWS, with honest machines and with machines that liars control.
 pub struct Aws {
     pub world: WithSts,
-    /// The server that STS redirects to. It would accept each token.
+    /// The server to which STS redirects. This server would accept each token.
     pub elsewhere: Sts,
     machines: Vec<Principal>,
 }
 
 impl Aws {
-    /// Starts a cluster whose machines exist but are not nodes yet.
+    /// Starts a cluster whose machines have not joined yet.
     pub fn start() -> Aws {
         let world = WithSts::start();
         let machines = (0..HONEST + CALM + INSIDERS).map(|number| world.machine(number)).collect();
@@ -33,7 +33,7 @@ impl Aws {
         self.machines[number].token_v1(&self.world.sts.host(), REGION, body.as_bytes(), now())
     }
 
-    /// Makes valid tokens of the machines that liars control, in turn.
+    /// Makes valid tokens for the machines that liars control, for one machine after the other.
     pub fn insider(&self) -> Insider {
         let (host, insiders) = (self.world.sts.host(), self.machines[HONEST + CALM..].to_vec());
         Arc::new(move |body| {
@@ -42,7 +42,7 @@ impl Aws {
         })
     }
 
-    /// The lies with wrong tokens on AWS.
+    /// Lies with invalid tokens on AWS.
     pub fn lies(&self, granted: &Arc<Granted>) -> Vec<Lie> {
         let mut lies = self.lies_at_first_sight();
         lies.extend(self.lies_for_sts());
@@ -51,7 +51,7 @@ impl Aws {
         lies
     }
 
-    /// The lies that the server refuses without a request to the cloud.
+    /// Lies that the server rejects without a request to the cloud.
     fn lies_at_first_sight(&self) -> Vec<Lie> {
         let (host, machine) = (self.world.sts.host(), self.machines[HONEST + CALM].clone());
         let lie = |what, token: fn(&Principal, &str, &[u8], i64) -> String| {
@@ -85,7 +85,7 @@ impl Aws {
         ]
     }
 
-    /// The lies that only STS can detect.
+    /// Lies that only STS can detect.
     fn lies_for_sts(&self) -> Vec<Lie> {
         let (sts, host) = (&self.world.sts, self.world.sts.host());
         let known = self.machines[HONEST + CALM].clone();
@@ -131,7 +131,7 @@ impl Aws {
         ]
     }
 
-    /// The lies that STS accepts. The server refuses them because of the data from EC2.
+    /// Lies that STS accepts. The server rejects them because of EC2's data.
     fn lies_for_ec2(&self) -> Vec<Lie> {
         let (sts, ec2, host) = (&self.world.sts, &self.world.world.cluster.ec2, self.world.sts.host());
         let number = HONEST + CALM + INSIDERS;
@@ -148,7 +148,7 @@ impl Aws {
         let nodes = || Instance::of_group(CLUSTER, "nodes");
         let in_state = |state: &str| Some(Instance { state: state.into(), ..nodes() });
         let of_other = nodes().tagged(CLUSTER_TAG, "other.example.com");
-        // The Node with this id is running, so a second machine with the id is an impostor.
+        // The Node with this id runs, so a second machine with this id is an impostor.
         self.world.cluster.create_node(&id(number), Some(&id(number)));
         self.world.cluster.report(&id(number));
         vec![

@@ -27,21 +27,21 @@ use crate::cluster::{CLUSTER, Cluster};
 use crate::pod_ranges::{host, let_machines_be_enrolled};
 use crate::scale::create_objects;
 
-/// The number of the scale set's machine that liars know.
+/// The number of the machine in the scale set whose data the liars know.
 const KNOWN: u32 = 7;
 
 /// A cluster on Azure, with enrolled machines and with liars.
 pub struct Azure {
     pub world: World,
     resource_manager: ResourceManager,
-    /// The metadata service that the controller trusts, and one that it does not trust.
+    /// Two metadata services. The controller trusts only the first.
     signing: [Arc<MetadataService>; 2],
     key: Arc<KeyPair>,
     _authorities: NamedTempFile,
 }
 
 impl Azure {
-    /// Starts a cluster whose machines exist but are not nodes yet.
+    /// Starts a cluster whose machines have not joined yet.
     pub fn start() -> Azure {
         let resource_manager = ResourceManager::start().unwrap();
         let signing = [(); 2].map(|()| Arc::new(MetadataService::generate().unwrap()));
@@ -71,7 +71,7 @@ impl Azure {
         token(&self.key, &name(number), body)
     }
 
-    /// Makes valid tokens of the machines that liars control, in turn.
+    /// Makes valid tokens for the machines that liars control, for one machine after the other.
     pub fn insider(&self) -> Insider {
         let key = self.key.clone();
         Arc::new(move |body| token(&key, &name(HONEST + CALM + body.len() % INSIDERS), body))
@@ -82,7 +82,7 @@ impl Azure {
         self.resource_manager.calls().len()
     }
 
-    /// The lies with wrong documents.
+    /// Lies with wrong documents.
     pub fn lies(&self, granted: &Arc<Granted>) -> Vec<Lie> {
         let (trusted, liar) = (&self.signing[0], &self.signing[1]);
         let decoys: Vec<Vec<u8>> = (0..7).map(|_| decoy()).collect();
@@ -128,12 +128,12 @@ fn name(number: usize) -> String {
     format!("nodes-{number:04}")
 }
 
-/// The machine that liars know. Nothing listens at its address.
+/// The machine whose data the liars know. Nothing listens at its address.
 fn known() -> Machine {
     Machine::of_group(CLUSTER, "nodes", "nodes000007", [127, 0, 3, 7].into())
 }
 
-/// An authority with the name of the liars' authority, but with another key.
+/// A CA with the name of the liars' CA, but with a different key.
 fn decoy() -> Vec<u8> {
     let authority = Authority::new("TLS issuing CA of a test").unwrap();
     CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap().to_vec()

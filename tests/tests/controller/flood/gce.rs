@@ -26,14 +26,14 @@ pub struct Gce {
 }
 
 impl Gce {
-    /// Starts a cluster whose machines exist but are not nodes yet.
+    /// Starts a cluster whose machines have not joined yet.
     pub fn start() -> Gce {
         let compute = ComputeEngine::start().unwrap();
         let group = compute.put_group(CLUSTER, "nodes");
         let cluster = Cluster::start_on_gce(&compute);
         let provider = json!({"gce": {"projectID": PROJECT, "region": REGION, "clusterName": CLUSTER, "MaxTimeSkew": 300}});
         let world = World::with(cluster, &provider);
-        // Each key takes a while to generate.
+        // The keys are generated in parallel, because each key takes some time.
         let machines = thread::scope(|scope| {
             let made: Vec<_> = (0..HONEST + CALM + INSIDERS)
                 .map(|_| scope.spawn(|| Arc::new(Tpm::generate().unwrap())))
@@ -51,7 +51,7 @@ impl Gce {
         self.machines[number].token(&Claim::new(&name(number), body.as_bytes(), now())).unwrap()
     }
 
-    /// Makes valid tokens of the machines that liars control, in turn.
+    /// Makes valid tokens for the machines that liars control, for one machine after the other.
     pub fn insider(&self) -> Insider {
         let insiders = self.machines[HONEST + CALM..].to_vec();
         Arc::new(move |body| {
@@ -61,7 +61,7 @@ impl Gce {
         })
     }
 
-    /// The lies with wrong tokens on GCE.
+    /// Lies with invalid tokens on GCE.
     pub fn lies(&self, granted: &Arc<Granted>) -> Vec<Lie> {
         let mut lies = self.lies_at_first_sight();
         lies.extend(self.lies_for_compute_engine());
@@ -69,7 +69,7 @@ impl Gce {
         lies
     }
 
-    /// The lies that the server refuses without a request to the cloud.
+    /// Lies that the server rejects without a request to the cloud.
     fn lies_at_first_sight(&self) -> Vec<Lie> {
         let tpm = self.machines[HONEST + CALM].clone();
         let lie = |what, claim: for<'a> fn(Claim<'a>) -> Claim<'a>| {
@@ -91,7 +91,7 @@ impl Gce {
         ]
     }
 
-    /// The lies that the server refuses after a request to Compute Engine.
+    /// Lies that the server rejects after a request to Compute Engine.
     fn lies_for_compute_engine(&self) -> Vec<Lie> {
         let tpm = self.machines[HONEST + CALM].clone();
         let other_tpm = Arc::new(Tpm::generate().unwrap());
@@ -107,7 +107,7 @@ impl Gce {
         };
         let stopped = made("nodes-stop", &|instance| Instance { status: "TERMINATED".into(), ..instance });
         let bare = made("nodes-bare", &|instance| Instance { signing_key: String::new(), ..instance });
-        // The instance has rewritten its metadata: it claims that a group of the cluster made it.
+        // The instance has changed its own metadata to claim that a group of the cluster created it.
         let made_by = format!("projects/123/zones/{ZONE}/instanceGroupManagers/{}", self.group);
         let alone = made("nodes-alone", &|instance| {
             let alone = Instance { group: None, ..instance };
@@ -117,7 +117,8 @@ impl Gce {
         put(&self.compute, &other, "nodes-other", &tpm, |instance| {
             instance.saying("cluster-name", CLUSTER).saying(CREATED_BY, &made_by)
         });
-        // Another instance has replaced the first one of this name. The liar signs with the TPM of the first one.
+        // A second instance has replaced the first instance with this name. The liar signs with the TPM of the
+        // first instance.
         put(&self.compute, &self.group, "nodes-again", &tpm, |instance| instance);
         self.compute.remove_instance("nodes-again");
         put(&self.compute, &self.group, "nodes-again", &other_tpm, |instance| instance);
@@ -153,7 +154,7 @@ fn name(number: usize) -> String {
     format!("nodes-{number:04}")
 }
 
-/// Makes a group create an instance with this name and this TPM, and applies `change` to it.
+/// Makes a group create an instance with this name and this TPM, and applies `change` to the instance.
 fn put(compute: &ComputeEngine, group: &str, name: &str, tpm: &Tpm, change: impl Fn(Instance) -> Instance) {
     let instance = compute.create_instance(group, name);
     compute.put_instance(name, change(Instance { signing_key: tpm.public_pem(), ..instance }));

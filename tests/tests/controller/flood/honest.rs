@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 
 use crate::bootstrap::{World, request};
 
-/// The first and the longest pause between tries, as in our own node (`bootstrap_client`).
+/// The first and the longest pause between tries, as in node mode (`bootstrap_client`).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The deadline of a machine's retries. A real node retries for far longer.
+/// The time limit for a machine's retries. A real node retries much longer.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Makes the token of the machine with this number for a request body.
+/// A function that makes the token of the machine with this number for a request body.
 pub type Signing<'a> = dyn Fn(usize, &str) -> String + Send + Sync + 'a;
 
-/// Requests that were granted, each with its token.
+/// The requests that the server has granted, and the token of each request.
 #[derive(Default)]
 pub struct Granted(Mutex<Vec<(String, String)>>);
 
 impl Granted {
-    /// One of the granted requests, chosen by the number.
+    /// A granted request, which `number` selects.
     pub fn any(&self, number: usize) -> (String, String) {
         let granted = self.0.lock();
         granted[number % granted.len()].clone()
@@ -39,7 +39,7 @@ impl Granted {
 #[derive(Clone, Debug)]
 pub struct Went {
     pub took: Duration,
-    /// The status of each failed try; 0 without a response.
+    /// The status of each failed try. 0 if no response came.
     pub put_off: Vec<u16>,
 }
 
@@ -61,7 +61,7 @@ pub fn bootstrap(world: &World, number: usize, sign: &Signing<'_>, granted: &Gra
                 granted.add(token, body.to_owned());
                 return serde_json::from_str::<Value>(&answer).unwrap();
             }
-            // The server may tell an honest machine to retry, or not respond to it. It must not reject the machine as a liar.
+            // The server may tell an honest machine to retry, or may not respond. It must not reject the machine as a liar.
             assert!([0, 500, 503].contains(&status), "the machine {number} is answered {status} {answer}");
             put_off.push(status);
             assert!(begun.elapsed() < TIMEOUT, "the machine {number} is not let in: {put_off:?}");

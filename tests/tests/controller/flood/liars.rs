@@ -20,13 +20,14 @@ use super::manners::{Answer, Dialects};
 use crate::bootstrap::World;
 use crate::client::connect;
 
-/// File descriptors of the flood's process for everything but liars.
+/// The number of the process' file descriptors that are not for liars.
 const OTHERS: u64 = 2048;
-/// The number of addresses that half of the liars share. Each of the other liars has its own address.
+/// Half of the liars share this number of addresses. Each liar of the other half has its own address.
 const SHARED: usize = 50;
-/// How long a liar holds a new connection before it speaks. So ten thousand liars connect about five thousand times a second.
+/// The minimum time for which a new connection of a liar is silent. With this pause, ten thousand liars connect about five
+/// thousand times a second.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// How often each lie is sent before the flood. Some lies differ each time.
+/// How often each lie is told before the flood. Some lies differ each time.
 const TOLD_CALMLY: usize = 3;
 const CONNECTED_WITHIN: Duration = Duration::from_secs(120);
 
@@ -42,13 +43,13 @@ struct All {
     dialects: Dialects,
     lies: Vec<Lie>,
     connected: AtomicUsize,
-    /// How many liars have lied at least once.
+    /// The number of liars that have lied at least once.
     begun: AtomicUsize,
     told: AtomicUsize,
     tally: Mutex<Tally>,
 }
 
-/// The answers to the lies.
+/// The answers to the lies, and the expected answers.
 #[derive(Clone)]
 pub struct Tally {
     expected: BTreeMap<&'static str, &'static [Answer]>,
@@ -56,7 +57,7 @@ pub struct Tally {
 }
 
 impl Liars {
-    /// Makes liars that tell these lies to the server of a cluster. They are not connected yet.
+    /// Makes liars that tell these lies to the server of a cluster. The liars do not connect yet.
     pub fn new(world: &World, lies: Vec<Lie>) -> Liars {
         let expected: BTreeMap<_, _> = lies.iter().map(|lie| (lie.what, lie.expected)).collect();
         assert_eq!(expected.len(), lies.len(), "each lie has a name of its own");
@@ -73,7 +74,7 @@ impl Liars {
         Liars { all, begin: watch::Sender::new(false), runtime }
     }
 
-    /// Sends each lie `TOLD_CALMLY` times without any other load, and checks that the server refuses it as expected.
+    /// Tells each lie `TOLD_CALMLY` times, without any other load. Checks that the server rejects each lie as expected.
     pub fn lie_calmly(&self) {
         for _ in 0..TOLD_CALMLY {
             let told: Vec<_> = (0..self.all.lies.len())
@@ -92,7 +93,7 @@ impl Liars {
         tally.answered.clear();
     }
 
-    /// Connects this many liars, which do not speak yet. Returns the time that this took.
+    /// Connects this many liars, which are silent at first. Returns the time until all are connected.
     pub fn connect(&self, count: usize) -> Duration {
         raise_limit(count);
         let (all, runtime) = (&self.all, &self.runtime);
@@ -107,17 +108,17 @@ impl Liars {
         started.elapsed()
     }
 
-    /// The number of connections that the liars hold now.
+    /// The number of the liars' open connections.
     pub fn connected(&self) -> usize {
         self.all.connected.load(Ordering::Relaxed)
     }
 
-    /// Makes all liars speak, again and again from now on.
+    /// Makes all liars speak from now on, repeatedly.
     pub fn begin(&self) {
         self.begin.send_replace(true);
     }
 
-    /// The number of liars whose first lie is over, whether the server answered it or not.
+    /// The number of liars that have told their first lie, with or without an answer.
     pub fn begun(&self) -> usize {
         self.all.begun.load(Ordering::Relaxed)
     }
@@ -131,7 +132,7 @@ impl Liars {
 
 impl All {
     async fn liar(self: Arc<All>, number: usize, mut begun: watch::Receiver<bool>) {
-        // A liar gets no signal for the end of the flood: the shutdown of the runtime ends it.
+        // A liar needs no signal at the end of the flood, because the shutdown of the runtime ends this task.
         let lie = &self.lies[number % self.lies.len()];
         let stream = Counted::new(self.connect(number).await, &self.connected);
         let _ = begun.wait_for(|begun| *begun).await;
@@ -162,7 +163,7 @@ impl All {
     }
 }
 
-/// A connection in the count of open connections. Dropping it decreases the count.
+/// A connection in the count of open connections. A drop decreases the count.
 struct Counted<'a>(TcpStream, Held<'a>);
 
 struct Held<'a>(&'a AtomicUsize);
@@ -181,7 +182,7 @@ impl Drop for Held<'_> {
 }
 
 impl Tally {
-    /// How many lies were told.
+    /// The number of lies that were told.
     pub fn told(&self) -> usize {
         self.answered.values().flat_map(BTreeMap::values).sum()
     }
@@ -211,19 +212,19 @@ impl fmt::Display for Tally {
 
 /// The loopback address of a liar.
 fn address(number: usize) -> Ipv4Addr {
-    // The kind of address changes every 101 liars, so that each lie comes from both kinds.
+    // The kind of address, shared or own, changes every 101 liars, so that each lie comes from both kinds.
     match (number / 101) % 2 {
         0 => Ipv4Addr::new(127, 1, 0, 1 + (number % SHARED) as u8),
         _ => Ipv4Addr::new(127, 2, (number / 250) as u8, 1 + (number % 250) as u8),
     }
 }
 
-/// Raises the limit of open files, so that each liar can have a socket.
+/// Raises the limit of open files to allow a socket for each liar.
 fn raise_limit(liars: usize) {
     let needed = liars as u64 + OTHERS;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     if soft < needed {
-        // Root may raise the hard limit, too.
+        // Root may also raise the hard limit.
         setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed))
             .expect("so many sockets need `ulimit -Hn` to be higher, or root");
     }

@@ -10,16 +10,16 @@ use crate::client::post;
 
 pub struct Lie {
     pub what: &'static str,
-    /// The answers that the lie may get, if the server hears it. Any other answer fails the test.
+    /// The permitted answers if the server receives the lie. Any other answer fails the test.
     pub expected: &'static [Answer],
-    /// The behavior of the liar. Each call gets another number.
+    /// The behavior of the liar. The number is different in each call.
     pub manner: Box<dyn Fn(usize) -> Manner + Send + Sync>,
 }
 
-/// Makes a valid token of a machine of the cluster for a body.
+/// A function that makes a valid token of a machine in the cluster for a request body.
 pub type Insider = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// The server verifies the token, and refuses it.
+/// The server verifies the token and rejects it.
 pub const FORBIDDEN: &[Answer] = &[Answer::Status(403)];
 /// The call-back to the machine fails, or the request is malformed.
 pub const BAD_REQUEST: &[Answer] = &[Answer::Status(400)];
@@ -30,12 +30,12 @@ const LARGE: &[Answer] = &[Answer::Status(413)];
 const HUNG_UP: &[Answer] = &[Answer::HungUp];
 const NO_TLS: &[Answer] = &[Answer::HungUp, Answer::Alert];
 const ALERT: &[Answer] = &[Answer::Alert];
-/// A client that keeps sending may not read the answer.
+/// A client that is still sending may miss the answer.
 const LARGE_OR_DEAF: &[Answer] = &[Answer::Status(413), Answer::HungUp];
 const LONG_OR_DEAF: &[Answer] = &[Answer::Status(431), Answer::HungUp];
 const NO_HTTP: &[Answer] = &[Answer::Status(400), Answer::HungUp];
 
-/// Paths that differ from `/bootstrap`, although some servers treat them as `/bootstrap`.
+/// Paths that differ from `/bootstrap`, but that some servers treat as `/bootstrap`.
 const PATHS: [&str; 10] = [
     "//bootstrap",
     "/bootstrap/",
@@ -61,7 +61,7 @@ pub fn with_token(
     })
 }
 
-/// Like `with_token`, but the requests contain a challenge for the call-back.
+/// Like `with_token`, but the requests contain a challenge for a call-back.
 pub fn with_challenge(
     what: &'static str,
     expected: &'static [Answer],
@@ -77,7 +77,7 @@ pub fn with_challenge(
     })
 }
 
-/// Sends a granted token with its request again.
+/// A lie that sends a granted request and its token a second time.
 pub fn once_more(granted: &Arc<Granted>) -> Lie {
     let granted = granted.clone();
     lie("a token and its request once more", FORBIDDEN, move |number| {
@@ -98,32 +98,32 @@ fn asks(token: &str, body: &str) -> Manner {
     Manner::Request(post(token, body).into_bytes(), Then::Silence)
 }
 
-/// Like `asks`, but with another method or path.
+/// Like `asks`, but with this request line.
 fn asks_otherwise(token: &str, body: &str, first_line: &str) -> Manner {
     let request = post(token, body).replacen("POST /bootstrap HTTP/1.1", first_line, 1);
     Manner::Request(request.into_bytes(), Then::Silence)
 }
 
-/// The head of a request. The header describes the body.
+/// The head of a request. `header` describes the body.
 fn head(header: &str) -> Vec<u8> {
     format!("POST /bootstrap HTTP/1.1\r\nHost: x\r\nAuthorization: x-aws-sts e30\r\n{header}\r\n\r\n")
         .into_bytes()
 }
 
-/// A request that differs for each number, and that the server grants with a valid token.
+/// A request that is different for each number. With a valid token, the server grants the request.
 pub fn request(number: usize) -> String {
     json!({"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "certs": {}, "includeNodeConfig": true, "lie": number})
         .to_string()
 }
 
-/// Lies without correct TLS.
+/// Lies that break the TLS protocol, or use TLS wrongly.
 pub fn of_tls() -> Vec<Lie> {
     vec![
         lie("connects, and is silent", NO_TLS, |_| Manner::Plain(Vec::new())),
         lie("junk instead of TLS", NO_TLS, |number| Manner::Plain(junk(number, 512))),
         lie("HTTP without TLS", NO_TLS, |_| Manner::Plain(post("x-aws-sts e30", "{}").into_bytes())),
         lie("half a handshake", NO_TLS, |_| Manner::BrokenHandshake(40, Vec::new())),
-        // The server answers the first half with a handshake. Its answer to the second half does not matter.
+        // The server answers the beginning of the handshake. Its answer to the junk is not checked.
         lie("a handshake, then junk", HUNG_UP, |number| {
             Manner::BrokenHandshake(usize::MAX, junk(number, 512))
         }),
@@ -132,7 +132,7 @@ pub fn of_tls() -> Vec<Lie> {
         lie("nothing but HTTP/2", ALERT, |_| Manner::OnlyHttp2),
         lie("HTTP/2 without asking for it", NO_HTTP, |_| {
             let mut frames = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
-            // The beginning of a thousand streams.
+            // The beginnings of a thousand streams.
             frames.extend((0..1000u32).flat_map(|stream| {
                 let [a, b, c, d] = (2 * stream + 1).to_be_bytes();
                 [0, 0, 1, 1, 4, a, b, c, d, 0x82]
@@ -142,7 +142,7 @@ pub fn of_tls() -> Vec<Lie> {
     ]
 }
 
-/// Lies without a complete or acceptable HTTP request.
+/// Lies without a complete and acceptable HTTP request.
 pub fn of_http() -> Vec<Lie> {
     vec![
         lie("a header a byte a second", &[Answer::HungUp, Answer::Status(408)], |_| {
@@ -185,7 +185,7 @@ pub fn of_http() -> Vec<Lie> {
     ]
 }
 
-/// Abuse with a valid token.
+/// Misuse of a valid token.
 pub fn of_insiders(insider: &Insider) -> Vec<Lie> {
     let with = |what, expected, manner: fn(&Insider, usize) -> Manner| {
         let insider = insider.clone();
@@ -238,7 +238,7 @@ pub fn of_insiders(insider: &Insider) -> Vec<Lie> {
     ]
 }
 
-/// Meaningless bytes, which differ for each number.
+/// Meaningless bytes, which are different for each number.
 fn junk(number: usize, count: usize) -> Vec<u8> {
     // A linear congruential generator, with the factors of Knuth's MMIX.
     let mut state = number as u64;

@@ -21,39 +21,38 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-/// A timeout above the server's limit for any connection.
+/// A timeout that is longer than the server's limit for any connection.
 const NEVER_AFTER: Duration = Duration::from_secs(60);
 /// The pause between two bytes of a slow client.
 const SLOW: Duration = Duration::from_secs(1);
-/// The number of handshakes that a client requests in a row.
+/// The number of handshakes that a client requests within one connection.
 const RENEGOTIATIONS: u64 = 4;
 const RECORD_HEADER: usize = 5;
-/// The number of authorities with one name that a client shows.
+/// The number of CAs with equal names in a client's certificate chain.
 const DECOYS: usize = 20;
 
 /// The behavior of a liar on a connection.
 pub enum Manner {
-    /// Sends these bytes instead of TLS, and nothing more.
+    /// Sends these bytes instead of TLS, and then nothing.
     Plain(Vec<u8>),
-    /// Begins a handshake, sends this many bytes of it, then sends these bytes.
+    /// Sends this many bytes of a handshake, and then these bytes.
     BrokenHandshake(usize, Vec<u8>),
-    /// Requests another handshake within TLS 1.2.
+    /// Requests further handshakes within a TLS 1.2 connection.
     Renegotiation,
-    /// Shows a certificate, and many authorities of one name that could have signed it.
+    /// Sends a certificate, and many CAs with equal names that could have signed it.
     Chain,
     /// Speaks only HTTP/2.
     OnlyHttp2,
-    /// Sends these bytes by TLS, and continues as [`Then`] says.
+    /// Sends these bytes over TLS, and continues as [`Then`] says.
     Request(Vec<u8>, Then),
 }
 
-/// How a request continues after its first part.
+/// What a request sends after its first part.
 pub enum Then {
-    /// Sends nothing more.
     Silence,
-    /// Sends these bytes, one a second.
+    /// Sends these bytes, one byte each second.
     Slowly(Vec<u8>),
-    /// Sends these bytes again and again.
+    /// Sends these bytes repeatedly.
     Forever(Vec<u8>),
 }
 
@@ -64,22 +63,22 @@ pub enum Answer {
     Alert,
     Handshake,
     Status(u16),
-    /// The server sends nothing, and does not end the connection.
+    /// The server neither sends anything nor closes the connection.
     Never,
 }
 
-/// The TLS configurations of liars. They trust every server.
+/// The TLS configurations of liars, which trust every server.
 pub struct Dialects {
     name: ServerName<'static>,
     usual: Arc<ClientConfig>,
     http2: Arc<ClientConfig>,
     chain: Arc<ClientConfig>,
-    /// TLS 1.2 with one cipher suite. The liar can extract its keys.
+    /// TLS 1.2 with one cipher suite. The liar can extract the keys of the connection.
     old: Arc<ClientConfig>,
 }
 
 impl Dialects {
-    /// The TLS configurations of liars to a server of this name.
+    /// The TLS configurations for a server with this name.
     pub fn new(name: ServerName<'static>) -> Dialects {
         let usual = config(aws_lc_rs::default_provider());
         let mut http2 = usual.clone();
@@ -91,7 +90,7 @@ impl Dialects {
         Dialects { name, usual, http2, chain, old }
     }
 
-    /// Lies on a connection until it ends, and returns the answer.
+    /// Tells a lie on a connection until the connection ends. Returns the server's answer.
     pub async fn lie(&self, stream: TcpStream, manner: Manner) -> Answer {
         let lying = async {
             match manner {
@@ -129,7 +128,7 @@ impl Dialects {
         timeout(NEVER_AFTER, lying).await.unwrap_or(Answer::Never)
     }
 
-    /// The first record of a handshake.
+    /// The first record of a TLS handshake.
     fn hello(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let connection = ClientConnection::new(self.old.clone(), self.name.clone());
@@ -137,7 +136,7 @@ impl Dialects {
         bytes
     }
 
-    /// Does a handshake, and begins other handshakes within it. `None` if the first handshake fails.
+    /// Makes a TLS connection, and begins further handshakes within it. `None` if the first handshake fails.
     async fn renegotiate(&self, stream: TcpStream) -> Option<Answer> {
         let stream = TlsConnector::from(self.old.clone()).connect(self.name.clone(), stream).await.ok()?;
         let (mut stream, connection) = stream.into_inner();
@@ -156,13 +155,13 @@ impl Dialects {
                 payload: OutboundChunks::Single(&hello[RECORD_HEADER..]),
             };
             let record = encrypter.encrypt(message, sequence + number).ok()?.encode();
-            // The server may already have hung up.
+            // An error is ignored, because the server may already have closed the connection.
             let _ = stream.write_all(&record).await;
         }
         let mut answer = Answer::HungUp;
         let mut header = [0; RECORD_HEADER];
         while stream.read_exact(&mut header).await.is_ok() {
-            // In TLS 1.2 a record's type is not encrypted.
+            // In TLS 1.2, the type of a record is not encrypted.
             answer = match header[0] {
                 21 => answer.max(Answer::Alert),
                 22 => Answer::Handshake,
@@ -175,13 +174,13 @@ impl Dialects {
     }
 }
 
-/// Sends these bytes, and reads meanwhile until the server has sent everything or hangs up.
+/// Sends these bytes. At the same time, reads until the server has closed the connection.
 async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) -> Answer {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut heard = Vec::new();
     let saying = async {
         let mut result = writer.write_all(bytes).await;
-        // TLS may have buffered the bytes.
+        // TLS may have buffered the bytes, so they are flushed.
         result = result.and(writer.flush().await);
         match then {
             Then::Silence => {}
@@ -194,7 +193,7 @@ async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) ->
             }
             Then::Forever(bytes) => while writer.write_all(&bytes).await.is_ok() {},
         }
-        // A failed write does not matter: the code below, which reads, ends this function when the server hangs up or has answered.
+        // A failed write is ignored, because the read below ends this function when the server closes the connection.
         drop(result);
         std::future::pending::<()>().await
     };
@@ -215,8 +214,8 @@ fn config(provider: CryptoProvider) -> ClientConfig {
     paying_in_full(builder(provider).with_no_client_auth())
 }
 
-/// Shows a certificate and authorities that could have signed it. All have the name of the cluster's own authority, so webpki tries
-/// all orders of them.
+/// Sends a certificate and CAs that could have signed it. All CAs have the name of the cluster's CA, so webpki tries them in every
+/// order.
 fn showing_a_chain() -> ClientConfig {
     let authorities: Vec<Authority> =
         (0..=DECOYS).map(|_| Authority::new("kubernetes-ca").unwrap()).collect();
@@ -236,13 +235,13 @@ fn builder(provider: CryptoProvider) -> ConfigBuilder<ClientConfig, WantsClientC
     builder.unwrap().dangerous().with_custom_certificate_verifier(any_server)
 }
 
-/// Disables resumption, so that each handshake costs the server the full work.
+/// Disables resumption, so that each handshake is a full handshake.
 fn paying_in_full(mut config: ClientConfig) -> ClientConfig {
     config.resumption = Resumption::disabled();
     config
 }
 
-/// Accepts every server certificate, which saves the liar work.
+/// Accepts every server certificate, because verification would cost the liar time.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
