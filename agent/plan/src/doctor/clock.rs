@@ -55,18 +55,19 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
     }];
     // If this machine's clock agrees with one server, a server that differs has a wrong clock.
     if least.abs() <= SIGNATURES {
-        findings
-            .extend(clock.servers.iter().filter(|(_, ahead)| ahead.abs() > SIGNATURES).map(|(server, ahead)| {
-            Finding::warning(
-                CHECK,
-                format!(
-                    "the clock of {server} differs by {} s from this machine's clock, which agrees with \
+        findings.extend(clock.servers.iter().filter(|(_, ahead)| ahead.abs() > SIGNATURES).map(
+            |(server, ahead)| {
+                Finding::warning(
+                    CHECK,
+                    format!(
+                        "the clock of {server} differs by {} s from this machine's clock, which agrees with \
                      {nearest}",
-                    ahead.abs()
-                ),
-                format!("check the clock of {server}"),
-            )
-        }));
+                        ahead.abs()
+                    ),
+                    format!("check the clock of {server}"),
+                )
+            },
+        ));
     }
     findings
 }

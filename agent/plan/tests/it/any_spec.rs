@@ -187,10 +187,23 @@ fn in_v1alpha3(machine: Machine) -> Machine {
 enum Change {
     /// Sets a field of the API to a value. On the path to the field, lists get a new item if `lengthen` is set, and mappings get the key
     /// `key`.
-    Set { field: Index, lengthen: bool, key: String, value: Odd },
-    Replace { place: Index, value: Odd },
-    Copy { from: Index, to: Index },
-    Remove { place: Index },
+    Set {
+        field: Index,
+        lengthen: bool,
+        key: String,
+        value: Odd,
+    },
+    Replace {
+        place: Index,
+        value: Odd,
+    },
+    Copy {
+        from: Index,
+        to: Index,
+    },
+    Remove {
+        place: Index,
+    },
 }
 
 /// A value for any kind of field. It need not be valid.
