@@ -279,7 +279,7 @@ impl Assets {
         match need.kind {
             NeedKind::File => {
                 let urls = std::iter::once(&need.name).chain(&need.mirrors).cloned().collect();
-                Some(Check::of(servers_of_file(store, client, urls).await))
+                Some(Check::from_outcomes(servers_of_file(store, client, urls).await))
             }
             NeedKind::Image => self.check_image(&need.name, users, client).await,
             NeedKind::Package | NeedKind::PackageSource => None,
@@ -294,7 +294,7 @@ impl Assets {
         let (none, mut worst) = (Logins::default(), None);
         for registries in different {
             let logins = self.logins.as_ref().unwrap_or(&none);
-            let check = Check::of(registries.servers_of_image(client, logins, image).await);
+            let check = Check::from_outcomes(registries.servers_of_image(client, logins, image).await);
             worst = worst.max(Some(check));
         }
         worst

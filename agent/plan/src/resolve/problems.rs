@@ -84,7 +84,7 @@ pub(super) struct ProblemRedactor {
 }
 
 impl ProblemRedactor {
-    pub(super) fn of(config: &NodeupConfig) -> ProblemRedactor {
+    pub(super) fn from_config(config: &NodeupConfig) -> ProblemRedactor {
         // Serialization cannot fail, because the type of the configuration is our own.
         let config = serde_json::to_value(config).unwrap_or_default();
         let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);

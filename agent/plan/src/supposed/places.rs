@@ -40,12 +40,12 @@ impl<'a> Places<'a> {
 
     /// The field that has most probably caused this problem. `None` if no field of the manifests can have caused the problem, such as a
     /// problem of a hash or a keyset.
-    pub fn of(&self, Problem { field, problem }: &Problem) -> Option<Place> {
+    pub fn find(&self, Problem { field, problem }: &Problem) -> Option<Place> {
         if field.starts_with("KubeletConfig.taints[") {
-            let taints = self.taints.get_or_init(|| Taints::of(self.cluster, self.group, self.is_there));
+            let taints = self.taints.get_or_init(|| Taints::new(self.cluster, self.group, self.is_there));
             return taints.place(problem).cloned();
         }
-        let lists = || self.lists.get_or_init(|| ListsOfRole::of(self.cluster, self.group));
+        let lists = || self.lists.get_or_init(|| ListsOfRole::new(self.cluster, self.group));
         possible(field, self.cluster, self.group, lists).into_iter().find(self.is_there)
     }
 }
@@ -60,7 +60,7 @@ struct ListsOfRole {
 }
 
 impl ListsOfRole {
-    fn of(cluster: &Cluster, group: &InstanceGroup) -> ListsOfRole {
+    fn new(cluster: &Cluster, group: &InstanceGroup) -> ListsOfRole {
         let role = group.spec.role;
         let hooks = |hooks: &[HookSpec]| {
             let is_of_role = |hook: &HookSpec| hook.roles.is_empty() || hook.roles.contains(&role);
@@ -163,7 +163,7 @@ struct Taints {
 }
 
 impl Taints {
-    fn of(cluster: &Cluster, group: &InstanceGroup, is_there: &dyn Fn(&Place) -> bool) -> Taints {
+    fn new(cluster: &Cluster, group: &InstanceGroup, is_there: &dyn Fn(&Place) -> bool) -> Taints {
         let mut of_problem = BTreeMap::new();
         let (mut wrong, mut valid) = (None, None);
         for (in_manifest, field, taints) in lists(cluster, group) {
@@ -309,7 +309,7 @@ mod tests {
 
     /// The place of a problem, if all possible fields are in the manifests.
     fn place_of(field: &str, problem: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
-        Places::new(cluster, group, &|_| true).of(&Problem::new(field, problem))
+        Places::new(cluster, group, &|_| true).find(&Problem::new(field, problem))
     }
 
     fn in_group(field: &str) -> Option<Place> {
@@ -381,7 +381,7 @@ mod tests {
         let found = |role: &str, problem: &str, field: &str| {
             let (cluster, group) = with_taints(role);
             let is_there = |place: &Place| *place == InCluster(field.to_owned());
-            Places::new(&cluster, &group, &is_there).of(&Problem::new("KubeletConfig.taints[0]", problem))
+            Places::new(&cluster, &group, &is_there).find(&Problem::new("KubeletConfig.taints[0]", problem))
         };
         // The taints of a control plane have one of two fields, by the version of the API.
         for field in ["spec.masterKubelet.taints[0]", "spec.controlPlaneKubelet.taints[0]"] {
@@ -406,7 +406,7 @@ mod tests {
         let places = Places::new(&cluster, &group, &is_there);
         for (index, taint) in taints.iter().enumerate() {
             let problem = Problem::new("KubeletConfig.taints[0]", taint_problem(taint).unwrap());
-            assert_eq!(places.of(&problem), in_group(&format!("spec.taints[{index}]")));
+            assert_eq!(places.find(&problem), in_group(&format!("spec.taints[{index}]")));
         }
         assert_eq!(asked.get(), taints.len());
     }
@@ -426,7 +426,7 @@ mod tests {
         let only = |field: &str, place: &str, role: &str| {
             let is_there = |there: &Place| *there == InCluster(place.to_owned());
             let group = InstanceGroup::parse(format!("{{spec: {{role: {role}}}}}").as_bytes(), "").unwrap();
-            Places::new(&Cluster::default(), &group, &is_there).of(&Problem::new(field, ""))
+            Places::new(&Cluster::default(), &group, &is_there).find(&Problem::new(field, ""))
         };
         for (field, place) in [
             ("APIServerConfig.Authentication.oidc.issuerURL", "spec.kubeAPIServer.oidcIssuerURL"),
