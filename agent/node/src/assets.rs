@@ -224,7 +224,7 @@ impl Assets {
         program: Option<&ProgramFile>,
     ) -> Result<()> {
         let Group { name, mut derivation, .. } = group;
-        derivation.learn_hashes(known.clone(), &HashSource::known(), None, store).await?;
+        derivation.learn_hashes(known.clone(), &HashSource::offline(), None, store).await?;
         // `read_of_derivation` below reports wrong names of downloads.
         for url in derive::asset_urls(&derivation.inputs()).unwrap_or_default() {
             if url.download_url != url.canonical_url {

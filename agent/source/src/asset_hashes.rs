@@ -34,12 +34,12 @@ pub struct HashSource {
 
 impl HashSource {
     /// Uses only hashes that are already known. Sends no request.
-    pub fn known() -> HashSource {
+    pub fn offline() -> HashSource {
         HashSource::default()
     }
 
     /// Uses hashes that are already known, and hashes from earlier runs. Sends no request.
-    pub fn known_and(remembered: BTreeMap<String, String>) -> HashSource {
+    pub fn offline_with(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: false }
     }
 

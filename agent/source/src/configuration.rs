@@ -80,7 +80,7 @@ pub(crate) async fn pinned_and_proven(
 ) -> Configuration {
     let derived = async {
         let files = cluster_files::read(store, base, &boot.instance_group_name).await?;
-        derive_for_machine(files, options, boot, facts, Some(&pinned), &HashSource::known(), store).await
+        derive_for_machine(files, options, boot, facts, Some(&pinned), &HashSource::offline(), store).await
     };
     let mut warnings = Problems::default();
     match derived.await {

@@ -129,13 +129,13 @@ impl ManagedGroups {
         instance: &InstancePath,
         since: Instant,
     ) -> Result<Option<Managed>, Arc<ApiError>> {
-        asked(self.find_for(instance, Asker::Node { since }).await)
+        unwrap_answer(self.find_for(instance, Asker::Node { since }).await)
     }
 
     /// Like `find`, for an unverified request. A list that is some seconds old is enough to prove that the instance is absent, so requests
     /// that name many made-up instances share one list.
     pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ApiError>> {
-        asked(self.find_for(instance, Asker::Stranger).await)
+        unwrap_answer(self.find_for(instance, Asker::Stranger).await)
     }
 
     /// The result of [`ManagedGroups::find_claimed`] without a request to Google; `None` if a request is necessary.
@@ -329,7 +329,7 @@ impl Asker {
 }
 
 /// Unwraps the answer to an asker that may ask Google. Such an asker never gets `NotCached`.
-fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
+fn unwrap_answer<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     answer.map_err(|unanswered| match unanswered {
         Unanswered::Failed(error) => error,
         Unanswered::NotCached => {

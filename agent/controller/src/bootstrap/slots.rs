@@ -96,7 +96,7 @@ impl Slots {
             match decide(&slots, node, request.action, budget, now.as_second()) {
                 Decision::HasNone => return Ok(answer),
                 Decision::Busy(held) => {
-                    answer.holders = held.iter().map(|slot| told(slot, &group)).collect();
+                    answer.holders = held.iter().map(|slot| slot_holder(slot, &group)).collect();
                     return Ok(answer);
                 }
                 Decision::Resting { until } => {
@@ -362,7 +362,7 @@ fn let_go(mut lease: Lease, now: Timestamp) -> Lease {
     lease
 }
 
-fn told(slot: &Slot, group: &str) -> SlotHolder {
+fn slot_holder(slot: &Slot, group: &str) -> SlotHolder {
     SlotHolder {
         node: slot.holder.clone(),
         lease: lease_name(group, slot.number),

@@ -133,7 +133,7 @@ async fn decided(
     facts: Facts,
 ) -> Result<(NodeConfig, DesiredState)> {
     let before = machine::before(&options.source.node_root)?;
-    let hashes = HashSource::known_and(machine::remembered_hashes(&options.source.node_root)?);
+    let hashes = HashSource::offline_with(machine::remembered_hashes(&options.source.node_root)?);
     let followed = spec::followed(&options.source.node_root, &facts)?;
     let boot = Followed::in_effect(followed.as_ref(), boot, &options.source.follow).clone();
     let spec = spec::read_of(store, options, boot, facts, hashes, &before).await?;
