@@ -14,10 +14,8 @@ use kops_agent_net::LocationClient;
 use kops_agent_plan::derive::{self, AssetHashes as _, KnownHashes};
 use kops_agent_plan::needs::{self, Need, NeedKind};
 use kops_agent_plan::resolve::KubernetesVersion;
-use kops_agent_source::asset_hashes::HashSource;
-use kops_agent_source::{
-    Derivation, NodeSpec, asset_hashes_file, cluster_files, nodeup_config, read_of_derivation,
-};
+use kops_agent_source::asset_hashes::{self, HashSource};
+use kops_agent_source::{Derivation, NodeSpec, cluster_files, nodeup_config, read_of_derivation};
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::{Cluster, InstanceGroupRole};
 use kops_agent_store::{Found, Store};
@@ -143,7 +141,7 @@ impl Assets {
         for group in &groups {
             known.extend(group.written.clone());
         }
-        known.extend(asset_hashes_file::read(asset_hashes)?);
+        known.extend(asset_hashes::read_file(asset_hashes)?);
         let program = program(store, base).await?;
         let (channels, kubernetes) = (channels(base, &cluster), version(&cluster));
         let mut assets = Assets { channels, kubernetes, ..Assets::default() };

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -54,6 +55,16 @@ impl HashSource {
         self.remembered.iter().for_each(|(url, sha256)| hashes.insert(url, sha256));
         hashes
     }
+}
+
+/// The hashes in a file of `sha256  URL` lines; empty without a file.
+pub fn read_file(path: Option<&Path>) -> Result<KnownHashes> {
+    let Some(path) = path else { return Ok(KnownHashes::default()) };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading --asset-hashes {}", path.display()))?;
+    let hashes = KnownHashes::parse(&text)
+        .map_err(|error| Failure::new(Kind::FileUnreadable, format!("{}: {error}", path.display())))?;
+    Ok(hashes)
 }
 
 const AT_ONCE: usize = 8;

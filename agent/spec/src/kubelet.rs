@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
 use super::duration::Duration;
-use super::omit::is_zero;
+use super::go_yaml::is_zero;
 
 /// kOps' settings of the kubelet. A field whose comment names no flag goes into the kubelet's configuration
 /// file. Up to kOps 1.35, most of these fields are flags instead.

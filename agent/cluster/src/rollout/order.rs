@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, Rollout};
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use kops_agent_spec::parse_timestamp;
 use kops_agent_spec::redaction::Redactor;
 

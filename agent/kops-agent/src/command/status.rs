@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use kops_agent_host::{CertificateStatus, Failure, Host, RolledBack, Status, UnitStatus};
 use kops_agent_plan::timeline::{self, Timelines};
+use kops_agent_process::exit;
 use kops_agent_spec::failure;
 
 use crate::cli::{StatusArgs, StatusOutput};
 use crate::output;
-use kops_agent_node::exit;
 use kops_agent_node::last_applied::superseded as meaning_of_superseded;
 use kops_agent_node::{machine, metrics};
 
