@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn downloads_are_told_in_a_few_words() {
+    fn downloads_are_shown_in_a_few_words() {
         let download = |present, total| Download { bar: None, present, total };
         let mut downloads = BTreeMap::from([("https://u:p@x/a/kubelet?sig=s".to_owned(), download(0, None))]);
         assert_eq!(Downloading(&downloads).to_string(), "downloading kubelet: 0 MB");

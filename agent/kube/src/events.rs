@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_did_not_get_through_is_said_again_and_what_did_is_not() {
+    async fn a_failed_event_is_sent_again_and_a_created_event_is_not() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         // The first request fails, the second creates the Event, and the third finds an existing Event.

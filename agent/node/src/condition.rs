@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_last_is_what_is_told() {
+    fn the_last_trouble_is_reported() {
         let failure = |problem: &str| json!({"at": "t1", "problem": problem});
         let rolled_back = json!({"at": "t2", "configHash": "b=", "backTo": "a=", "desired": "", "problem": "kubelet is dead"});
         let is_rollback = |report: NodeReport| matches!(report.trouble, Some(Trouble::RolledBack { .. }));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_node_knows_holds_for_its_group() {
+    fn a_newer_configuration_known_to_one_node_holds_for_its_group() {
         let by = Some(configuration("b=", "1969-02-01T00:00:00Z"));
         let nodes = vec![
             node("nodes", "a1", &NodeReport { superseded_by: by, ..runs("a=", "1969-01-01T00:00:00Z") }),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_all_that_is_told() {
+    fn a_row_has_every_reported_value() {
         let trouble = Some(Trouble::RunFailed { at: "t".into(), problem: "no network".into() });
         let seen = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "1969-01-01T00:00:00Z") });
         let first_certificate = "1970-01-29T01:00:00Z kubelet".into();

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kubelet_writes_is_bounded_and_has_one_line() {
+    fn a_problem_from_a_kubelet_is_bounded_and_has_one_line() {
         let long = |length: usize| {
             format!(
                 r#"{{"rollout": "r", "attempt": 1, "hash": "h", "problem": "a\nb{}"}}"#,

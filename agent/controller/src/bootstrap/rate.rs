@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_elsewhere_takes_nothing_of_what_a_node_has_where_it_is() {
+    fn requests_from_other_addresses_use_up_no_limit_of_a_verified_nodes_address() {
         let (limit, now) = (limit(3, 5, 100), Instant::now());
         let taken = |origin| (0..9).filter(|_| limit.take("a", origin, now).is_ok()).count();
         assert_eq!(taken(at(2)), 3, "a thief");

@@ -88,7 +88,7 @@ async fn labels_follow_what_kops_has_applied_and_not_what_was_only_saved() {
 }
 
 #[tokio::test]
-async fn a_group_that_was_made_anew_with_another_role_is_told_from_the_one_before() {
+async fn groups_of_one_name_are_told_apart_by_the_role_of_the_node() {
     let (folder, groups) = store();
     write(folder.path(), "igconfig/apiserver/nodes", "node-role.kubernetes.io/api-server: ''");
     groups.refresh().await;
@@ -121,7 +121,7 @@ async fn a_group_that_cannot_be_read_is_as_it_was_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
+async fn an_unreadable_file_of_a_deleted_group_is_no_problem() {
     let (folder, groups) = store();
     groups.refresh().await;
     // kOps leaves the files of a deleted group behind. Later they may be unreadable, for example after a change of
@@ -145,7 +145,7 @@ async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
 }
 
 #[tokio::test]
-async fn what_is_unchanged_is_not_read_again_because_of_another() {
+async fn an_unchanged_group_is_not_read_again_because_of_a_broken_one() {
     let (folder, groups) = store();
     break_group(folder.path(), "broken");
     groups.refresh().await;

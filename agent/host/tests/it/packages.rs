@@ -231,7 +231,7 @@ fn apt_replaces_a_version_beside_a_package_that_cannot_be_configured() {
 
 #[test]
 #[ignore = "installs packages: tests/packages/run"]
-fn what_dpkg_was_interrupted_at_is_finished() {
+fn an_interrupted_dpkg_is_finished() {
     on_a_machine(|| {
         apt_repository();
         trust_local_debs();

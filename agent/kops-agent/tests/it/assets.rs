@@ -125,7 +125,7 @@ fn a_line_has_the_kind_the_hash_and_the_name() {
 
 /// A list without hashes would let a mirror serve anything.
 #[test]
-fn an_unknown_hash_is_told() {
+fn an_unknown_hash_is_reported() {
     let machine = Machine::new(NODES);
     let ended = assets(&machine, &[]);
     ended.with(CONVERGED, &["the SHA-256 of files with - in the list is unknown", "--asset-hashes FILE"]);

@@ -175,7 +175,7 @@ fn a_gpu_whose_driver_nothing_installs_is_refused_by_name() {
 
 /// According to the facts, the image already contains the driver.
 #[test]
-fn a_gpu_with_the_driver_of_the_image_is_told() {
+fn a_gpu_with_the_driver_of_the_image_is_reported() {
     let worker = Worker::with_nvidia();
     let facts = worker.machine.cluster.store.facts(NODES);
     let (old, new) =
@@ -190,7 +190,7 @@ fn a_gpu_with_the_driver_of_the_image_is_told() {
 }
 
 #[test]
-fn a_driver_that_the_image_brings_is_found_and_told() {
+fn a_driver_in_the_image_is_found_and_reported() {
     let told = "pods use the GPU through the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime";
     on("ID=rocky\nVERSION_ID=\"9.4\"\n", || {
         let worker = Worker::with_nvidia();

@@ -125,7 +125,7 @@ fn each_address_of_a_name_is_asked_until_one_serves() {
 }
 
 #[test]
-fn impostors_are_told_nothing() {
+fn impostors_get_no_request() {
     let worker = Worker::new();
     let other = Keyset::make("kubernetes-ca", kubernetes_ca().id).unwrap();
     let server = worker.kops_controller();

@@ -176,7 +176,7 @@ fn the_timer_renews_what_is_due_and_changes_nothing_else() {
 }
 
 #[test]
-fn a_look_renews_nothing() {
+fn verify_renews_nothing() {
     let worker = Worker::new();
     let server = KopsController::start_renewing(worker.served.clone()).unwrap();
     due_and_changed(&server, &worker);

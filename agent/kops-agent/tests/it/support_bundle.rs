@@ -193,7 +193,7 @@ pub(crate) fn open(bundle: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_a_report_needs_is_in_it_and_nothing_secret() {
+fn a_bundle_has_all_files_of_a_report_and_no_secret() {
     let machine = machine();
     let (out, path) = (machine.folder().join("bundle.tar.zst"), programs(&machine));
     let before = machine.files();
@@ -436,7 +436,7 @@ fn without_root_it_is_refused() {
 }
 
 #[test]
-fn a_file_system_without_room_is_told_with_what_to_do() {
+fn a_full_file_system_is_reported_with_what_to_do() {
     let machine = Machine::new(CONTROL_PLANE);
     let full = machine.folder().join("full");
     fs::create_dir(&full).unwrap();

@@ -27,7 +27,7 @@ fn converged(group: &'static str) -> Machine {
 }
 
 #[test]
-fn what_others_change_is_found_and_repaired() {
+fn changes_by_others_are_found_and_repaired() {
     let node = converged(NODES);
     let clean = node.run("verify", &[]);
     clean.with(0, &[]);
@@ -58,7 +58,7 @@ fn what_others_change_is_found_and_repaired() {
 }
 
 #[test]
-fn a_repair_that_fails_is_told_of_until_one_succeeds() {
+fn a_failed_repair_is_reported_until_one_succeeds() {
     let node = converged(NODES);
     let config = node.root().join("etc/containerd/config.toml");
     fs::remove_file(&config).unwrap();
@@ -86,7 +86,7 @@ fn a_repair_that_fails_is_told_of_until_one_succeeds() {
 }
 
 #[test]
-fn a_repair_without_the_store_is_a_failure_and_a_look_is_none() {
+fn without_the_store_a_repair_is_recorded_as_failed_and_verify_is_not() {
     let node = converged(NODES);
     node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
     node.run("verify", &[]).with(1, &["instancegroup/nodes"]);
@@ -98,7 +98,7 @@ fn a_repair_without_the_store_is_a_failure_and_a_look_is_none() {
 }
 
 #[test]
-fn what_is_no_longer_wanted_is_planned_to_go_and_goes() {
+fn an_unwanted_file_is_planned_to_be_removed_and_removed() {
     let node = Machine::new(NODES);
     node.cluster
         .edit(
@@ -185,7 +185,7 @@ fn the_status_is_one_screen_json_or_metrics() {
 }
 
 #[test]
-fn what_a_run_took_its_time_for_is_told() {
+fn the_timeline_of_a_run_shows_its_steps() {
     let node = Machine::new(NODES);
     let none = on_root(&node, &["status", "--timeline"]);
     none.with(0, &[]);
@@ -238,7 +238,7 @@ fn a_machine_that_never_converged_says_so() {
 }
 
 #[test]
-fn a_first_run_that_failed_is_told_with_its_reason_until_one_succeeds() {
+fn a_failed_first_run_is_reported_with_its_reason_until_one_succeeds() {
     let node = Machine::new(NODES);
     node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
     node.run("converge", &[]).with(1, &["access denied"]);

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_are_given_away_where_something_has_told_what_is_secret() {
+    fn journals_are_included_only_if_all_secrets_are_known() {
         let untold = || SecretFact::Untold("it is hung".into());
         for (known, is_known) in [
             (vec![], true),

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_kops_joins_or_shortens_are_told_apart() {
+    fn problems_in_lists_that_kops_joins_or_shortens_get_their_own_places() {
         let cluster = "hooks: [{name: a, roles: [Master]}, {name: b}], packages: [x], sysctlParameters: [c=1], \
                        fileAssets: [{name: c}]";
         let group = "role: Node, hooks: [{name: g}], packages: [y], sysctlParameters: [a=1, b=1], \
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_taint_is_told_at_its_own_place() {
+    fn a_wrong_taint_gets_its_own_place() {
         let (cluster, group) = with_taints("Node");
         let place = |problem: &str| place_of("KubeletConfig.taints[0]", problem, &cluster, &group);
         for (taint, first) in [
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_is_told_only_where_the_manifests_have_it() {
+    fn a_taint_has_a_place_only_where_the_manifests_have_it() {
         let found = |role: &str, problem: &str, field: &str| {
             let (cluster, group) = with_taints(role);
             let is_there = |place: &Place| *place == InCluster(field.to_owned());

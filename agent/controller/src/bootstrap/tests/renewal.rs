@@ -176,7 +176,7 @@ async fn a_certificate_that_is_not_good_ends_the_handshake_and_is_written_down()
 
 /// Without the check, webpki would try 20 authorities of one name in all orders, for seconds.
 #[tokio::test]
-async fn a_client_that_shows_certificates_beside_its_own_is_refused_before_a_path_is_looked_for() {
+async fn a_client_that_shows_more_than_its_own_certificate_is_refused_before_verification() {
     test_log::start();
     let world = World::new().await;
     let machine = node(&world, ID);
@@ -300,7 +300,7 @@ async fn no_other_names_are_given_than_by_a_bootstrap() {
 }
 
 #[tokio::test]
-async fn a_node_that_asks_without_end_is_told_when_to_come_again_and_costs_others_nothing() {
+async fn a_node_that_repeats_requests_is_limited_and_costs_other_nodes_nothing() {
     let world = World::new().await;
     let (machine, other) = (node(&world, ID), node(&world, OTHER_ID));
     let present = kubelet(&world, ID);

@@ -226,7 +226,7 @@ async fn a_password_is_sent_over_tls_or_to_this_machine_only() {
 
 /// It is unknown whether the registry has the image.
 #[tokio::test]
-async fn failures_of_the_login_server_are_told_as_its_own() {
+async fn failures_of_the_login_server_are_not_blamed_on_the_registry() {
     for (realm, problem) in [
         ("http://127.0.0.1:1/token", "its login server does not answer: "),
         ("/no-token", "its login server gives no token"),
