@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_are_said_at_once() {
+    async fn few_events_are_sent_at_once() {
         let under_way = Arc::new(Semaphore::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         // The server answers the first requests only once the maximum number is in flight.

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_a_node_that_is_well_says_what_it_runs() {
+    fn a_record_of_a_healthy_node_reports_its_configuration() {
         let runs = Configuration { hash: "a=".into(), since: "2026-01-01T00:00:00Z".into() };
         let expected = NodeReport { runs: Some(runs), ..NodeReport::default() };
         assert_eq!(reported(json!({}), Compared::AsLeft), expected);

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_superseded_by_what_its_group_has_converged_to_last() {
+    fn a_node_is_superseded_by_the_newest_configuration_of_its_group() {
         let nodes = vec![
             node("nodes", "new", &runs("b=", "1969-02-01T00:00:00Z")),
             node("nodes", "old", &runs("a=", "1969-01-01T00:00:00Z")),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_well_only_where_it_says_so() {
+    fn a_node_is_healthy_only_if_ready_configured_and_with_valid_certificates() {
         let well = node("nodes", "a", &runs("a=", "1969-01-01T00:00:00Z"));
         assert!(rows(vec![well.clone()])[0].is_healthy());
         let renewed = SeenNode { first_certificate: "1970-02-07T00:00:00Z kubelet".into(), ..well.clone() };

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn all_nodes_share_one_and_what_is_too_often_takes_nothing_of_it() {
+    fn all_nodes_share_one_limit_and_rejected_requests_use_none_of_it() {
         let (limit, now) = (limit(2, 100, 5), Instant::now());
         let taken = (0..100).filter(|_| limit.take("greedy", at(9), now).is_ok()).count();
         assert_eq!(taken, 2);

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_tells_what_was_written_of_a_slot() {
+    fn a_slot_is_read_from_its_lease() {
         let taken = lease("1");
         let expected = Slot {
             number: 0,

@@ -63,7 +63,7 @@ fn shown(group: Group) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn labels_follow_what_kops_has_applied_and_not_what_was_only_saved() {
+async fn labels_follow_applied_configurations_and_not_saved_groups() {
     let (folder, groups) = store();
     assert_eq!(get(&groups, "nodes"), Group::Unreadable);
     assert_eq!(groups.refresh().await, changed(&["control-plane", "nodes"]));
@@ -250,7 +250,7 @@ fn save_group(folder: &Path, name: &str, role: &str, labels: &str) {
 }
 
 #[tokio::test]
-async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the_cluster() {
+async fn without_a_nodeupconfig_labels_follow_the_saved_groups_and_cluster() {
     let (folder, groups) = saved_store();
     assert_eq!(groups.refresh().await, changed(&["control-plane", "nodes"]));
     let role = "node-role.kubernetes.io/node=";
@@ -287,7 +287,7 @@ async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the
 }
 
 #[tokio::test]
-async fn while_the_cluster_is_not_there_what_was_last_read_of_saved_groups_holds() {
+async fn while_the_cluster_spec_is_missing_the_last_read_labels_hold() {
     let (folder, groups) = saved_store();
     write_group(folder.path(), "more", "");
     groups.refresh().await;

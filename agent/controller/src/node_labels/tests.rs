@@ -396,7 +396,7 @@ async fn a_node_deleted_during_its_reconcile_is_forgotten() {
 }
 
 #[tokio::test]
-async fn once_counts_what_it_patched_and_what_it_could_not() {
+async fn once_counts_patched_and_failed_nodes() {
     let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
     let found = cluster.node_labels.run_once().await.unwrap();
     assert_eq!((found.patched, found.failed, found.problems.len()), (1, 0, 0));

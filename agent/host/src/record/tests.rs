@@ -52,7 +52,7 @@ impl Machine {
 }
 
 #[test]
-fn a_written_record_recognizes_what_the_agent_left() {
+fn a_written_record_recognizes_the_agents_files() {
     let machine = Machine::settled();
     machine.record.write(&machine.root).unwrap();
     assert_eq!(Record::read(&machine.root).unwrap(), machine.record);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_says_what_is_wrong_and_what_to_do() {
+    fn a_status_shows_problems_and_remedies() {
         let text = text(&status());
         for part in [
             "converged    since 2026-01-02T03:04:05Z",
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_superseded_says_so_and_is_well() {
+    fn a_superseded_node_is_shown_as_such_and_is_healthy() {
         let superseded =
             Some(Superseded { since: "2026-03-04T05:06:07Z".into(), by: "next=".into(), next: None });
         let converged = Status {

@@ -258,7 +258,7 @@ fn images(list: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_check_tells_what_no_server_has_and_what_it_does_not_know() {
+fn a_check_lists_missing_and_unknown_files_and_images() {
     let machine = cluster();
     let list = listed(&machine);
     let _registry = mirror(&machine, &images(&list));

@@ -115,7 +115,7 @@ fn on(distribution: &str, act: impl FnOnce() + Send) {
 }
 
 #[test]
-fn pods_are_limited_by_what_ec2_says_of_the_instance_type_also_without_ec2_later() {
+fn pods_are_limited_by_the_instance_type_also_if_ec2_refuses_later() {
     on_ubuntu(|| {
         let worker = Worker::with_amazon_vpc();
         worker.run("converge", "m5.large").with(0, &[]);
@@ -224,7 +224,7 @@ fn ec2_is_asked_only_where_something_depends_on_it() {
 }
 
 #[test]
-fn facts_are_shown_whole_or_with_a_word_of_what_is_missing() {
+fn facts_are_shown_completely_or_with_a_note_of_missing_ones() {
     on_ubuntu(|| {
         let worker = Worker::new();
         let shown = worker.run("facts", "g5.xlarge");

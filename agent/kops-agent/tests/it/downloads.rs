@@ -224,7 +224,7 @@ fn put_archive(node: &Machine, part: &str, programs: &[&str]) {
 }
 
 #[test]
-fn a_node_gets_what_its_archives_have_and_misses_nothing_that_they_lack() {
+fn a_node_gets_the_programs_in_its_archives_and_needs_no_others() {
     let node = Machine::new(NODES);
     put_archive(&node, "/cni-plugins-", &["./LICENSE", "./README.md", "./loopback", "./ours"]);
     let programs =

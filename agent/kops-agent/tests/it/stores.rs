@@ -356,7 +356,7 @@ fn files_from_kops_toolbox_enroll_make_a_control_plane() {
 /// A control plane derives its labels from the list of groups, and a web server has no list. The configuration that
 /// kOps wrote contains these labels.
 #[test]
-fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
+fn a_control_plane_with_a_web_server_needs_the_nodeupconfig_of_kops() {
     let node = Machine::new(CONTROL_PLANE);
     let web = Published::new(&node);
     Ended::from_command(&mut web.agent(&node))

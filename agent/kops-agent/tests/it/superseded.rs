@@ -171,7 +171,7 @@ fn user_data_for_another_configuration_is_not_superseded() {
 /// If the store does not answer, a run repairs the last applied state, and still reports that the store is
 /// unreachable. The run issues certificates with the authority's key on this machine.
 #[test]
-fn without_the_store_what_was_last_applied_is_put_right() {
+fn without_the_store_the_last_applied_state_is_repaired() {
     let machine = Machine::new(CONTROL_PLANE);
     machine.run("converge", &[]).with(0, &[]);
     let (files, containerd) = (machine.files(), read(&machine, CONTAINERD));

@@ -273,7 +273,7 @@ fn without_store(machine: &Machine, out: &str) -> (BTreeMap<String, String>, End
 }
 
 #[test]
-fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals_are_left_out() {
+fn without_a_store_journals_need_the_secrets_kept_from_earlier_runs() {
     let machine = machine();
     programs(&machine);
     let state = machine.root().join("var/lib/kops-agent");
@@ -391,7 +391,7 @@ fn a_part_that_cannot_be_had_costs_no_other() {
 }
 
 #[test]
-fn journals_are_not_given_away_where_systemd_does_not_tell_what_units_have_in_their_environment() {
+fn journals_are_left_out_if_systemd_does_not_list_the_environments_of_units() {
     let machine = machine();
     let programs = programs(&machine);
     fs::write(programs.join("systemctl"), "#!/bin/sh\necho 'Connection timed out' >&2\nexit 1\n").unwrap();

@@ -126,7 +126,7 @@ fn an_unwanted_file_is_planned_to_be_removed_and_removed() {
 }
 
 #[test]
-fn without_the_store_a_node_still_tells_what_changed() {
+fn without_the_store_verify_still_lists_changed_files() {
     let node = converged(NODES);
     fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
     node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
@@ -229,7 +229,7 @@ fn the_timeline_of_a_run_shows_its_steps() {
 }
 
 #[test]
-fn a_machine_that_never_converged_says_so() {
+fn status_shows_that_a_machine_never_converged() {
     let node = Machine::new(NODES);
     let ended = on_root(&node, &["status"]);
     ended.with(DIFFERENT, &[]);
@@ -302,7 +302,7 @@ fn a_reset_asks_and_leaves_nothing() {
 
 /// The user-data for Ignition leaves a unit that runs at each boot, and a script that contains the boot config.
 #[test]
-fn a_reset_takes_the_units_of_the_ways_in_and_what_they_run() {
+fn a_reset_removes_the_units_of_the_ways_in_and_their_scripts() {
     let node = converged(NODES);
     let ways_in = [
         "etc/systemd/system/kops-agent-boot.service",
@@ -323,7 +323,7 @@ fn a_reset_takes_the_units_of_the_ways_in_and_what_they_run() {
 }
 
 #[test]
-fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
+fn a_reset_lists_files_that_would_make_a_node_again_and_purges_them_if_asked() {
     let node = converged(NODES);
     let given = ["opt/kops/conf/kube_env.yaml", "etc/kops-agent/environment"];
     put(&node, &given);

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_tells_what_is_free_text_in_it_and_what_is_public() {
+    fn a_desired_state_separates_free_text_from_public_text() {
         let pod = "spec: {containers: [{env: [{name: HCLOUD_TOKEN, value: of-the-cloud}]}]}";
         let mut desired = DesiredState::default();
         desired.add(File { free_text: Some(FreeText::Variables), ..File::text("/m", pod) });

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn few_problems_are_listed_and_the_last_one_says_so() {
+    fn few_problems_are_listed_and_the_last_one_mentions_the_rest() {
         let mut problems = Problems::default();
         for number in (0..MOST).chain(0..MOST) {
             problems.add("spec.a", format!("is wrong {number}"));

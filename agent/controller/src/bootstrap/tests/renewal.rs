@@ -108,7 +108,7 @@ fn renewals(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn a_node_that_is_ready_is_given_what_a_bootstrap_would_give_it() {
+async fn a_ready_node_gets_the_same_certificates_as_at_bootstrap() {
     let world = World::new().await;
     let machine = node(&world, ID);
     let present = kubelet(&world, ID);
@@ -244,7 +244,7 @@ async fn the_machine_must_be_the_one_whose_certificate_it_shows() {
 }
 
 #[tokio::test]
-async fn the_cloud_is_asked_again_what_the_machine_is() {
+async fn a_renewal_asks_the_cloud_again_about_the_machine() {
     for (instance, reason) in [
         (
             Instance { state: "terminated".into(), ..Instance::of_group(CLUSTER, "nodes") },

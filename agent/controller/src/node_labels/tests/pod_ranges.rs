@@ -142,7 +142,7 @@ async fn a_range_that_the_api_server_refuses_keeps_from_no_labels() {
 }
 
 #[tokio::test]
-async fn a_dry_run_shows_what_would_be_given() {
+async fn a_dry_run_shows_ranges_and_assigns_none() {
     let ec2 = StandIn::start().unwrap();
     ec2.put(NAME, nodes().with_ipv6_prefixes(&[PREFIX]));
     let mut cluster = cluster(&ec2, Mood::Good).await;

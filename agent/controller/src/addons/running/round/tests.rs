@@ -318,7 +318,7 @@ async fn one_that_is_slow_keeps_none_back() {
 }
 
 #[tokio::test]
-async fn a_channel_that_cannot_be_read_changes_nothing_and_keeps_what_was_known() {
+async fn an_unreadable_channel_changes_nothing_and_keeps_the_backoffs() {
     let mut played = Played::begin(Leadership::uncontested()).await;
     played.change(|scene| {
         scene.channel(&[("a", "1", "")]);
