@@ -1,5 +1,7 @@
 //! Makes new keys and tokens for the example cluster, in the form in which kOps stores them.
 
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 
 use anyhow::{Context, ensure};
@@ -10,8 +12,6 @@ use rcgen::{
     RsaKeySize, SerialNumber, date_time_ymd,
 };
 use serde_json::json;
-
-use crate::random;
 
 /// The keysets of a cluster that has the etcd clusters `main` and `events` (upstream:
 /// `pkg/model/bootstrapscript.go`, `KeypairNamesForInstanceGroup`).
@@ -113,7 +113,7 @@ pub const TOKEN_MARK: &str = "TokenOfTheExample";
 
 /// The content of a file in `secrets/` with a new token (upstream: `upup/pkg/fi/secrets.go`).
 pub fn make_token_file() -> anyhow::Result<String> {
-    Ok(json!({ "Data": STANDARD.encode(format!("{TOKEN_MARK}{}", random::token(32)?)) }).to_string())
+    Ok(json!({ "Data": STANDARD.encode(format!("{TOKEN_MARK}{}", random_token(32)?)) }).to_string())
 }
 
 /// The PKCS #1 key in a PKCS #8 key: `SEQUENCE { version, algorithm, OCTET STRING }` (RFC 5958).
@@ -148,6 +148,17 @@ fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789AZ";
+
+/// Letters and digits from the kernel's random source.
+pub fn random_token(length: usize) -> anyhow::Result<String> {
+    let mut bytes = vec![0; length];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .context("reading /dev/urandom")?;
+    Ok(bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 64)])).collect())
 }
 
 #[cfg(test)]

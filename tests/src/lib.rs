@@ -38,7 +38,6 @@ pub mod ports;
 pub mod program;
 pub mod proxy;
 pub mod publishers;
-pub mod random;
 pub mod registry;
 pub mod released_store;
 pub mod s3;

@@ -16,8 +16,8 @@ use s3s::service::S3ServiceBuilder;
 use s3s::{S3Result, s3_error};
 use s3s_fs::FileSystem;
 
+use crate::example_keys::random_token;
 use crate::loopback::LoopbackServer;
-use crate::random;
 
 /// A running S3 server with one pair of keys. A drop stops the server.
 pub struct S3Server {
@@ -35,8 +35,8 @@ impl S3Server {
 
     /// Like [`S3Server::start`], on this socket.
     pub fn start_on(socket: TcpListener, root: &Path) -> anyhow::Result<S3Server> {
-        let access_key_id = format!("EXAMPLE{}", random::token(13)?);
-        let secret_access_key = random::token(40)?;
+        let access_key_id = format!("EXAMPLE{}", random_token(13)?);
+        let secret_access_key = random_token(40)?;
         let folders = FileSystem::new(root)
             .map_err(|error| anyhow!("{error:?}"))
             .with_context(|| format!("opening {} as the buckets' folder", root.display()))?;

@@ -77,7 +77,7 @@ fn the_mirror_resumes_only_the_same_file() {
 }
 
 #[test]
-fn the_mirror_misbehaves_as_told_until_mended() {
+fn the_mirror_has_the_set_faults_until_they_are_cleared() {
     let mirror = mirror();
     mirror.break_path(PATH, Fault::HtmlPage);
     let page = get(&mirror.url(), PATH, "");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use kops_agent_cluster::lifecycle_action::LifecycleAction;
 use kops_agent_spec::facts::{AwsFacts, Facts, InstanceType};
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
 

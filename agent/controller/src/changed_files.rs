@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_that_is_replaced_is_told_and_one_that_goes_is_waited_for() {
+    async fn a_replaced_file_is_a_change_and_a_deleted_file_is_one_once_it_exists_again() {
         let folder = tempfile::tempdir().unwrap();
         let files = ["a", "b"].map(|name| folder.path().join(name));
         files.iter().for_each(|file| std::fs::write(file, "1").unwrap());

@@ -114,8 +114,8 @@ fn answer(request: &Request<Incoming>, health: &dyn Health, registry: &Registry)
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET".into());
     }
     match request.uri().path() {
-        "/healthz" => told(health.not_live(), health.doing()),
-        "/readyz" => told(health.not_ready(), health.doing()),
+        "/healthz" => probe_answer(health.not_live(), health.doing()),
+        "/readyz" => probe_answer(health.not_ready(), health.doing()),
         "/metrics" => {
             let mut response = text(StatusCode::OK, metrics::text(registry));
             response
@@ -127,7 +127,7 @@ fn answer(request: &Request<Incoming>, health: &dyn Health, registry: &Registry)
     }
 }
 
-fn told(problem: Option<String>, doing: &str) -> Response<String> {
+fn probe_answer(problem: Option<String>, doing: &str) -> Response<String> {
     match problem {
         None => text(StatusCode::OK, doing.to_owned()),
         Some(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_said_and_is_no_empty_list() {
+    async fn an_error_of_the_api_server_names_the_missing_file_and_is_no_empty_list() {
         for (code, expected) in [(403, "hosts-rbac.yaml"), (404, "kops.k8s.io_hosts.yaml"), (500, "broken")] {
             let server = TestServer::start(move |_| {
                 let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "metadata": {},

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_impostor_on_hetzner_is_told_for_certain_and_a_renamed_server_keeps_its_doubt() {
+    async fn an_impostor_on_hetzner_is_certain_and_a_renamed_server_is_doubtful() {
         kops_agent_net::tls::install_provider();
         let hetzner = Hetzner::start().unwrap();
         let server =

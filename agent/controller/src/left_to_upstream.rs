@@ -29,7 +29,7 @@ pub async fn stand_by(
         "{why}; this process does nothing: kOps' kops-controller keeps the Lease and the port of the \
          bootstrap server, and labels the Nodes"
     );
-    let status = told(why);
+    let status = status_text(why);
     let probes = async { probes(health::listen(&given.health_listen).await?, why.to_owned()).await };
     service_manager::serving(&status);
     tokio::select! {
@@ -40,15 +40,15 @@ pub async fn stand_by(
     Ok(exit::CONVERGED)
 }
 
-fn told(why: &str) -> String {
+fn status_text(why: &str) -> String {
     format!("standing by, because kOps' kops-controller does the work: {why}")
 }
 
 async fn probes(listener: TcpListener, why: String) -> Result<Infallible> {
     let metrics = Metrics::new();
     metrics.left_to_upstream.set(1);
-    health::serve(listener, Arc::new(StandingBy { doing: told(&why) }), Arc::new(metrics.registry(false)))
-        .await
+    let standing_by = Arc::new(StandingBy { doing: status_text(&why) });
+    health::serve(listener, standing_by, Arc::new(metrics.registry(false))).await
 }
 
 /// The answers to probes. They always report success, because this process does nothing that could fail.

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn dashboard_and_rules_ask_for_what_there_is() {
+    fn dashboard_and_rules_query_only_existing_metrics() {
         let of_controller = every_metric();
         let of_addons = crate::addons::every_metric();
         for served in [&of_controller, &of_addons] {

@@ -118,7 +118,7 @@ impl NodeLabels {
                 let most = LOOKS_AT_ONCE.saturating_sub(looking.len());
                 for name in if may_look { known.take(now, most) } else { vec![] } {
                     match known.get(&name) {
-                        Some(node) => looking.push(self.look(node.clone(), &slots)),
+                        Some(node) => looking.push(self.reconcile(node.clone(), &slots)),
                         None => known.gone(&name, now),
                     }
                 }
@@ -180,7 +180,7 @@ impl NodeLabels {
         let mut refused = Vec::new();
         for node in self.list().await? {
             self.known.lock().see(node.clone(), Instant::now());
-            looking.push(self.look(node, &slots));
+            looking.push(self.reconcile(node, &slots));
         }
         while let Some((node, outcome, _)) = looking.next().await {
             found.failed += usize::from(outcome.may_pass());
@@ -236,7 +236,7 @@ impl NodeLabels {
         list_pages::all(ListParams::default(), ask, observed).await.context("listing Nodes")
     }
 
-    fn look<'a>(
+    fn reconcile<'a>(
         &'a self,
         node: Arc<ObservedNode>,
         slots: &'a Semaphore,

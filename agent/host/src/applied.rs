@@ -154,7 +154,7 @@ impl Applied {
     fn attempt(&self) -> Attempt {
         match self.digest.as_str() {
             "" => Attempt::new(&self.desired(), &self.config_hash),
-            digest => Attempt::known(digest, &self.config_hash),
+            digest => Attempt::from_digest(digest, &self.config_hash),
         }
     }
 

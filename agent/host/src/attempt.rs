@@ -26,7 +26,7 @@ impl Attempt {
     }
 
     /// An attempt whose digest is already known.
-    pub(crate) fn known(digest: &str, config_hash: &str) -> Attempt {
+    pub(crate) fn from_digest(digest: &str, config_hash: &str) -> Attempt {
         Attempt { config_hash: config_hash.to_owned(), desired: digest.to_owned() }
     }
 

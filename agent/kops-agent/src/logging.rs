@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_has_said_steers_no_terminal() {
+    fn a_log_line_has_no_control_characters_of_a_server() {
         let messages = Mutex::new(Vec::new());
         let logger = OursOnly { inner: Kept(&messages), libraries: true };
         let said = "it answers 400\n\u{1b}]0;pwned\u{7}\u{9b}2J\u{202e}";
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_the_resource_of_a_step_is_about_the_step() {
+    fn a_message_with_the_steps_resource_has_the_fields_of_the_step() {
         let resource = ResourceId::new(Kind::File, "/etc/x");
         about(&Step { stage: Stage::Files, resource, action: Action::Create, changes: vec![] });
         let fields = fields_of("cannot write /etc/x: no space").expect("it names the file");

@@ -15,7 +15,6 @@ mod logging;
 mod output;
 mod panics;
 mod progress;
-mod started;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -23,7 +22,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use kops_agent_net::tls;
-use kops_agent_process::service_manager;
+use kops_agent_process::{exit, service_manager};
 use kops_agent_spec::failure::Kind;
 use nix::sys::stat::{Mode, umask};
 use tokio::runtime::{Builder, Runtime};
@@ -31,12 +30,11 @@ use tokio::runtime::{Builder, Runtime};
 use cli::spelling::with_nodeup_spelling;
 use cli::{Cli, Command};
 
-use kops_agent_node::exit;
-use kops_agent_node::failure::kind_of;
+use kops_agent_node::failure::{exit_code_of, kind_of};
 use kops_agent_node::redaction::error_text;
 
 fn main() -> ExitCode {
-    started::note();
+    progress::note_start();
     keep_others_from_writing();
     if let Some(code) = completion::print_candidates() {
         return code;
@@ -99,5 +97,5 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     let why = format!("{} [{}]", error_text(error).trim_end(), kind_of(error));
     logging::last_words(&why);
     service_manager::failed(format_args!("failed: {why}"));
-    ExitCode::from(exit::code_of(error))
+    ExitCode::from(exit_code_of(error))
 }

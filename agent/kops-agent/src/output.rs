@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dumb_terminal_and_a_user_who_wants_none_get_no_colour() {
+    fn a_dumb_terminal_and_no_color_disable_colours() {
         for (no_color, term, expected) in [
             (None, Some("xterm"), true),
             (None, None, true),

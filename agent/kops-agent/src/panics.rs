@@ -16,7 +16,7 @@ const LONGEST: usize = 2000;
 pub fn start() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = thread::current();
-        logging::last_words_of_panic(&told(panic, thread.name().unwrap_or("unnamed")));
+        logging::last_words_of_panic(&report(panic, thread.name().unwrap_or("unnamed")));
         // The backtrace comes after the message, because walking a broken stack may crash the process.
         logging::last_words_of_panic(&format!(
             "backtrace (the program is loaded at {}):\n{:#}",
@@ -36,7 +36,7 @@ fn load_address() -> String {
     address.map_or_else(|| "an unknown address".to_owned(), |(address, _)| format!("0x{address}"))
 }
 
-fn told(panic: &PanicHookInfo<'_>, thread: &str) -> String {
+fn report(panic: &PanicHookInfo<'_>, thread: &str) -> String {
     let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
     let message = one_line(panic.payload_as_str().unwrap_or("without a message"), LONGEST);
     format!(

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kops_agent_host::Progress;
@@ -18,6 +19,18 @@ use crate::{logging, output};
 /// How long a program that a run started may work without a sign of progress. Examples are a package manager that
 /// waits for locks, containerd that pulls images, and an operator's hook without a timeout.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// The start time of this process. The timeline of a run counts from it.
+static STARTED: OnceLock<Instant> = OnceLock::new();
+
+/// Records the start of the process. `main` calls it first.
+pub fn note_start() {
+    started();
+}
+
+pub fn started() -> Instant {
+    *STARTED.get_or_init(Instant::now)
+}
 
 /// Shows the progress of a run.
 pub struct Watch {
@@ -162,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn downloads_are_told_in_a_few_words() {
+    fn downloads_are_shown_in_a_few_words() {
         let download = |present, total| Download { bar: None, present, total };
         let mut downloads = BTreeMap::from([("https://u:p@x/a/kubelet?sig=s".to_owned(), download(0, None))]);
         assert_eq!(Downloading(&downloads).to_string(), "downloading kubelet: 0 MB");

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_did_not_get_through_is_said_again_and_what_did_is_not() {
+    async fn a_failed_event_is_sent_again_and_a_created_event_is_not() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         // The first request fails, the second creates the Event, and the third finds an existing Event.
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_are_said_at_once() {
+    async fn few_events_are_sent_at_once() {
         let under_way = Arc::new(Semaphore::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         // The server answers the first requests only when the maximum number of requests is in flight.

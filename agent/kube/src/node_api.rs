@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_applies_under_our_name_is_not_ours() {
+    fn fields_applied_under_our_name_by_another_are_not_ours() {
         let fields = json!({"f:metadata": {"f:labels": {"f:node-role.kubernetes.io/dmz": {}}}});
         let entry = |operation: &str| json!({"manager": FIELD_MANAGER, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
         let ours = |operation: &str| {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_of_a_node_is_read() {
+    fn an_observed_node_has_its_identity_pod_ranges_and_label_owners() {
         let node: NodeObject = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": "i-1", "resourceVersion": "7", "labels": {"a": "1", "b": "2"}, "managedFields": [

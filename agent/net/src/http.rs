@@ -245,8 +245,9 @@ mod tests {
         .await;
         let url = server.url.replace("127.0.0.1", "localhost");
         for client in [client().unwrap(), metadata_client().unwrap()] {
-            let answer = client.get(&url).send().await.unwrap().text().await.unwrap();
-            assert!(answer.starts_with("kops-agent/"), "{answer}");
+            let answer = client.get(&url).send().await.unwrap();
+            let agent = said(answer, 100).await;
+            assert!(agent.starts_with("kops-agent/"), "{agent}");
         }
     }
 

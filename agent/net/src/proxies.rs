@@ -231,14 +231,15 @@ mod tests {
 
     const PROXY: &str = "http://robot:hidden@proxy.example.com:3128/";
 
-    fn of(variables: &[(&str, &str)]) -> Result<Proxies, ProxyError> {
+    fn proxies_from(variables: &[(&str, &str)]) -> Result<Proxies, ProxyError> {
         Proxies::from_variables(|name| {
             variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())
         })
     }
 
     fn is_direct(exceptions: &str, url: &str) -> bool {
-        let proxies = of(&[("http_proxy", PROXY), ("https_proxy", PROXY), ("no_proxy", exceptions)]).unwrap();
+        let proxies =
+            proxies_from(&[("http_proxy", PROXY), ("https_proxy", PROXY), ("no_proxy", exceptions)]).unwrap();
         proxies.proxy_for(&url.parse().unwrap()).is_none()
     }
 
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn each_scheme_has_its_own_variable_and_capitals_come_first() {
-        let proxies = of(&[
+        let proxies = proxies_from(&[
             ("HTTP_PROXY", "one.example.com:3128"),
             ("http_proxy", "http://not.example.com"),
             ("HTTPS_PROXY", ""),
@@ -343,7 +344,7 @@ mod tests {
             ("http://", "HTTPS_PROXY is not a URL"),
             ("socks5://robot:hidden@proxy:1080", "HTTPS_PROXY names a proxy of socks5"),
         ] {
-            let error = of(&[("HTTPS_PROXY", value)]).err().unwrap().to_string();
+            let error = proxies_from(&[("HTTPS_PROXY", value)]).err().unwrap().to_string();
             assert!(error.starts_with(why) && !error.contains("hidden"), "{error}");
         }
     }

@@ -14,10 +14,8 @@ use kops_agent_net::LocationClient;
 use kops_agent_plan::derive::{self, AssetHashes as _, KnownHashes};
 use kops_agent_plan::needs::{self, Need, NeedKind};
 use kops_agent_plan::resolve::KubernetesVersion;
-use kops_agent_source::asset_hashes::HashSource;
-use kops_agent_source::{
-    Derivation, NodeSpec, asset_hashes_file, cluster_files, nodeup_config, read_of_derivation,
-};
+use kops_agent_source::asset_hashes::{self, HashSource};
+use kops_agent_source::{Derivation, NodeSpec, cluster_files, nodeup_config, read_of_derivation};
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::{Cluster, InstanceGroupRole};
 use kops_agent_store::{Found, Store};
@@ -144,7 +142,7 @@ impl Assets {
         for group in &groups {
             known.extend(group.written.clone());
         }
-        known.extend(asset_hashes_file::read(asset_hashes)?);
+        known.extend(asset_hashes::read_file(asset_hashes)?);
         let program = program(store, base).await?;
         let (channels, kubernetes) = (channels(base, &cluster), version(&cluster));
         let mut assets = Assets { channels, kubernetes, ..Assets::default() };
@@ -225,7 +223,7 @@ impl Assets {
         program: Option<&ProgramFile>,
     ) -> Result<()> {
         let Group { name, mut derivation, .. } = group;
-        derivation.learn_hashes(known.clone(), &HashSource::known(), None, store).await?;
+        derivation.learn_hashes(known.clone(), &HashSource::offline(), None, store).await?;
         // `read_of_derivation` below reports wrong names of downloads.
         for url in derive::asset_urls(&derivation.inputs()).unwrap_or_default() {
             if url.download_url != url.canonical_url {
@@ -281,7 +279,7 @@ impl Assets {
         match need.kind {
             NeedKind::File => {
                 let urls = std::iter::once(&need.name).chain(&need.mirrors).cloned().collect();
-                Some(Check::of(servers_of_file(store, client, urls).await))
+                Some(Check::from_outcomes(servers_of_file(store, client, urls).await))
             }
             NeedKind::Image => self.check_image(&need.name, users, client).await,
             NeedKind::Package | NeedKind::PackageSource => None,
@@ -296,7 +294,7 @@ impl Assets {
         let (none, mut worst) = (Logins::default(), None);
         for registries in different {
             let logins = self.logins.as_ref().unwrap_or(&none);
-            let check = Check::of(registries.servers_of_image(client, logins, image).await);
+            let check = Check::from_outcomes(registries.servers_of_image(client, logins, image).await);
             worst = worst.max(Some(check));
         }
         worst

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_a_node_that_is_well_says_what_it_runs() {
+    fn a_record_of_a_healthy_node_reports_its_configuration() {
         let runs = Configuration { hash: "a=".into(), since: "2026-01-01T00:00:00Z".into() };
         let expected = NodeReport { runs: Some(runs), ..NodeReport::default() };
         assert_eq!(reported(json!({}), Compared::AsLeft), expected);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_last_is_what_is_told() {
+    fn the_last_trouble_is_reported() {
         let failure = |problem: &str| json!({"at": "t1", "problem": problem});
         let rolled_back = json!({"at": "t2", "configHash": "b=", "backTo": "a=", "desired": "", "problem": "kubelet is dead"});
         let is_rollback = |report: NodeReport| matches!(report.trouble, Some(Trouble::RolledBack { .. }));

@@ -2,14 +2,16 @@
 
 use anyhow::Result;
 use kops_agent_plan::resolve::{Problem, Problems};
+use kops_agent_process::exit;
 use kops_agent_source::{Origin, StoreFile, boot_config, cluster_files, read_of_group};
 use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, NodeupConfig, SpecError};
 use kops_agent_store::Store;
 
+use super::failure::exit_code_of;
 use super::findings::{Finding, Findings};
 use super::options::NodeOptions;
 use super::redaction::error_text;
-use super::{decide, exit, spec};
+use super::{decide, spec};
 
 /// Checks a machine: the files of its cluster and its group, and the resulting node. An error in the configuration is
 /// a finding. The check fails if a source cannot be read.
@@ -117,7 +119,7 @@ fn add_warnings(
 /// Adds a configuration error and its warnings to the findings. Fails on any other error.
 fn add_error(error: anyhow::Error, findings: &mut Findings) -> Result<()> {
     let problems = error.chain().find_map(|cause| cause.downcast_ref::<Problems>()).cloned();
-    match problems.filter(|_| exit::code_of(&error) == exit::CONFIGURATION) {
+    match problems.filter(|_| exit_code_of(&error) == exit::CONFIGURATION) {
         Some(problems) => add_problems(&problems, findings),
         None => findings.errors.extend(errors_of(Some(error))?),
     }
@@ -136,7 +138,7 @@ fn of_problem(problem: &Problem) -> Finding {
 /// Converts a configuration error into findings. Fails on any other error.
 fn errors_of(error: Option<anyhow::Error>) -> Result<Vec<Finding>> {
     let Some(error) = error else { return Ok(Vec::new()) };
-    if exit::code_of(&error) != exit::CONFIGURATION {
+    if exit_code_of(&error) != exit::CONFIGURATION {
         return Err(error);
     }
     if let Some(spec) = error.chain().find_map(|cause| cause.downcast_ref::<SpecError>()) {

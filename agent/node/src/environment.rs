@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_it_was() {
+    fn a_written_value_is_read_unchanged_by_the_agent_and_a_shell() {
         for value in [
             "",
             "AKIA/b+c=",
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn for_a_report_all_values_of_a_variable_are_told() {
+    fn for_a_report_all_values_of_a_variable_are_read() {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in [
             (OF_NODEUP, "OS_PASSWORD=rotated\n"),

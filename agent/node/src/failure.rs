@@ -1,9 +1,10 @@
-//! The kinds of failures of a command.
+//! The kinds of failures of a command, and the exit codes of errors.
 
 use std::io;
 
 use kops_agent_host::facts::FactsError;
-use kops_agent_spec::failure::{Finder, Kind, kind_as, kind_of_chain};
+use kops_agent_process::exit::{CONFIGURATION, FAILED, USAGE};
+use kops_agent_spec::failure::{Finder, Kind, Remedy, kind_as, kind_of_chain};
 
 use crate::pacing::NotPaced;
 
@@ -20,4 +21,12 @@ const FINDERS: &[Finder] = &[
 /// The kind of an error with which a command ends.
 pub fn kind_of(error: &anyhow::Error) -> Kind {
     kind_of_chain(error.chain(), FINDERS)
+}
+
+pub fn exit_code_of(error: &anyhow::Error) -> u8 {
+    match kind_of(error).remedy() {
+        Remedy::Again => FAILED,
+        Remedy::Configuration | Remedy::Environment => CONFIGURATION,
+        Remedy::Usage => USAGE,
+    }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
 use kops_agent_cluster::rollout::{DrainMode, Order, Task};
 use kops_agent_kube::own_node::{Orders, Untold, retried};
-use kops_agent_process::{program, service_manager};
+use kops_agent_process::{exit, program, service_manager};
 use kops_agent_spec::failure::{Failure, Kind};
 use tokio::process::Command;
 use tokio::time::sleep;
@@ -20,7 +20,7 @@ use super::condition::trusted_authorities;
 use super::orders::Withdrawn;
 use super::redaction::error_text;
 use super::upgrade::{self, Upgraded};
-use super::{exit, machine, reboot};
+use super::{machine, reboot};
 
 /// The pause before a failed watch of the Node, or a failed report of an outcome, is retried.
 const PAUSE: Duration = Duration::from_secs(5);

@@ -33,7 +33,6 @@ pub mod convergence;
 pub mod decide;
 pub mod doctor;
 pub mod environment;
-pub mod exit;
 pub mod explanation;
 pub mod facts;
 pub mod failure;

@@ -76,7 +76,7 @@ pub fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
     }
     let files = contents.files;
     let manifests = by_kind(contents, written_by.release, &mut told);
-    let clusters = Clusters::of(&manifests);
+    let clusters = Clusters::new(&manifests);
     let mut groups_of: Vec<Vec<&Manifest<InstanceGroup>>> =
         manifests.clusters.iter().map(|_| Vec::new()).collect();
     for group in &manifests.groups {
@@ -237,7 +237,7 @@ struct Clusters<'a> {
 }
 
 impl<'a> Clusters<'a> {
-    fn of(manifests: &'a Manifests) -> Clusters<'a> {
+    fn new(manifests: &'a Manifests) -> Clusters<'a> {
         let names: Vec<&str> =
             manifests.clusters.iter().map(|cluster| cluster.read.metadata.name.as_str()).collect();
         let mut by_name = BTreeMap::new();

@@ -71,7 +71,7 @@ pub async fn read_of(
     let mut spec = source::read(store, &options.source, boot, facts, hashes, before, left_by).await?;
     // If neither the store nor kops-controller names the kOps version, files of this machine may name it.
     if spec.inputs.kops_version.is_none() {
-        spec.inputs.kops_version = kops_version::told(&options.source, &spec.inputs.boot);
+        spec.inputs.kops_version = kops_version::find(&options.source, &spec.inputs.boot);
     }
     spec.inputs.archives = remembered::archives(&options.source.node_root);
     if options.facts.is_none() {
@@ -89,5 +89,5 @@ pub async fn read_of(
 
 /// Like [`read`], but for display only: publishers are not asked for hashes.
 pub async fn read_to_show(store: &Store, options: &NodeOptions) -> Result<NodeSpec> {
-    read(store, options, HashSource::known(), &Before::default()).await
+    read(store, options, HashSource::offline(), &Before::default()).await
 }

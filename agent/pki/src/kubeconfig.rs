@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reading_a_kubeconfig_returns_what_was_written() {
+    fn reading_a_kubeconfig_returns_the_written_pair() {
         let text = write("https://127.0.0.1", "kubelet", "CA", "CERT", "KEY");
         assert_eq!(read(&text), Some(PemPair { certificate: "CERT".into(), private_key: "KEY".into() }));
         assert!(text.contains("\n    certificate-authority-data: Q0E=\n    server: \"https://127.0.0.1\"\n"));

@@ -84,7 +84,7 @@ mod tests {
         Step { stage: Stage::from_resource(&resource), resource, action, changes }
     }
 
-    fn of(steps: Vec<Step>) -> Vec<String> {
+    fn restarts(steps: Vec<Step>) -> Vec<String> {
         restarted(&Plan { steps, ..Plan::default() }).into_iter().collect()
     }
 
@@ -99,29 +99,36 @@ mod tests {
     #[test]
     fn restarts_but_not_starts_of_kubelet_or_the_runtime_disrupt() {
         for unit in [KUBELET, CONTAINER_RUNTIME] {
-            assert_eq!(of(vec![step(Kind::Unit, unit, Action::Restart, restart())]), [unit]);
-            assert_eq!(of(vec![step(Kind::Unit, unit, Action::Change, vec![Change::Stop])]), [unit]);
-            assert_eq!(of(vec![step(Kind::Unit, unit, Action::Remove, vec![])]), [unit]);
-            assert!(of(vec![step(Kind::Unit, unit, Action::Change, vec![Change::Start])]).is_empty());
+            assert_eq!(restarts(vec![step(Kind::Unit, unit, Action::Restart, restart())]), [unit]);
+            assert_eq!(restarts(vec![step(Kind::Unit, unit, Action::Change, vec![Change::Stop])]), [unit]);
+            assert_eq!(restarts(vec![step(Kind::Unit, unit, Action::Remove, vec![])]), [unit]);
+            assert!(restarts(vec![step(Kind::Unit, unit, Action::Change, vec![Change::Start])]).is_empty());
             assert!(
-                of(vec![step(Kind::Unit, unit, Action::Create, vec![Change::Enable, Change::Start])])
+                restarts(vec![step(Kind::Unit, unit, Action::Create, vec![Change::Enable, Change::Start])])
                     .is_empty()
             );
         }
-        assert!(of(vec![step(Kind::Unit, "logrotate.timer", Action::Restart, restart())]).is_empty());
+        assert!(restarts(vec![step(Kind::Unit, "logrotate.timer", Action::Restart, restart())]).is_empty());
     }
 
     #[test]
     fn changed_pods_of_the_api_server_or_etcd_disrupt() {
         for (path, name) in [(API_SERVER, "kube-apiserver"), (ETCD, "etcd-main")] {
-            assert_eq!(of(vec![step(Kind::File, path, Action::Change, write())]), [name]);
-            assert_eq!(of(vec![step(Kind::File, path, Action::Restart, restart())]), [name], "a key of it");
-            assert_eq!(of(vec![step(Kind::File, path, Action::Remove, vec![Change::Remove])]), [name]);
-            assert!(of(vec![step(Kind::File, path, Action::Create, write())]).is_empty(), "it does not run");
+            assert_eq!(restarts(vec![step(Kind::File, path, Action::Change, write())]), [name]);
+            assert_eq!(
+                restarts(vec![step(Kind::File, path, Action::Restart, restart())]),
+                [name],
+                "a key of it"
+            );
+            assert_eq!(restarts(vec![step(Kind::File, path, Action::Remove, vec![Change::Remove])]), [name]);
+            assert!(
+                restarts(vec![step(Kind::File, path, Action::Create, write())]).is_empty(),
+                "it does not run"
+            );
             let mode = vec![Change::Set { field: "mode".into(), from: None, to: "0400".into() }];
-            assert!(of(vec![step(Kind::File, path, Action::Change, mode)]).is_empty());
+            assert!(restarts(vec![step(Kind::File, path, Action::Change, mode)]).is_empty());
         }
-        assert!(of(vec![step(Kind::File, PROXY, Action::Change, write())]).is_empty());
+        assert!(restarts(vec![step(Kind::File, PROXY, Action::Change, write())]).is_empty());
     }
 
     #[test]
@@ -130,10 +137,10 @@ mod tests {
             let command = ["systemctl", "restart", unit].map(str::to_owned).into();
             vec![Change::Write { diff: String::new() }, Change::Run { command }]
         };
-        assert_eq!(of(vec![step(Kind::File, "/etc/x", Action::Change, run(KUBELET))]), [KUBELET]);
-        assert!(of(vec![step(Kind::File, "/etc/x", Action::Change, run("x.service"))]).is_empty());
-        assert!(of(vec![step(Kind::File, "/etc/x", Action::Change, write())]).is_empty());
-        assert!(of(vec![]).is_empty());
+        assert_eq!(restarts(vec![step(Kind::File, "/etc/x", Action::Change, run(KUBELET))]), [KUBELET]);
+        assert!(restarts(vec![step(Kind::File, "/etc/x", Action::Change, run("x.service"))]).is_empty());
+        assert!(restarts(vec![step(Kind::File, "/etc/x", Action::Change, write())]).is_empty());
+        assert!(restarts(vec![]).is_empty());
     }
 
     #[test]

@@ -172,7 +172,7 @@ pub struct NodeConfig {
 /// Validates the inputs, and sets all defaults.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let config = inputs.config.clone();
-    resolve_all(inputs).map_err(|problems| problems.refused().without(&ProblemRedactor::of(&config)))
+    resolve_all(inputs).map_err(|problems| problems.refused().without(&ProblemRedactor::from_config(&config)))
 }
 
 /// Resolves the configuration for each of these machines, like [`resolve`]. The free text of the configuration is collected once.
@@ -182,7 +182,7 @@ pub fn resolve_each(
 ) -> impl Iterator<Item = (Facts, Result<NodeConfig, Problems>)> {
     let free_text = std::cell::OnceCell::new();
     machines.into_iter().map(move |facts| {
-        let free_text = || free_text.get_or_init(|| ProblemRedactor::of(&inputs.config));
+        let free_text = || free_text.get_or_init(|| ProblemRedactor::from_config(&inputs.config));
         let resolved = resolve_all(Inputs { facts: facts.clone(), ..inputs.clone() });
         (facts, resolved.map_err(|problems| problems.refused().without(free_text())))
     })

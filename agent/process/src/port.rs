@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_listens_counts() {
+    fn only_listening_sockets_count() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: \
                      0100007F:0F94 00000000:0000 0A 00000000:00000000 00:00000000 00000000 10011        0 4711 1 x\n   1: \
                      0100007F:0F94 0100007F:9C40 01 00000000:00000000 00:00000000 00000000 10011        0 4712 1 x\n";

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -33,12 +34,12 @@ pub struct HashSource {
 
 impl HashSource {
     /// Uses only hashes that are already known. Sends no request.
-    pub fn known() -> HashSource {
+    pub fn offline() -> HashSource {
         HashSource::default()
     }
 
     /// Uses hashes that are already known, and hashes that earlier runs found. Sends no request.
-    pub fn known_and(remembered: BTreeMap<String, String>) -> HashSource {
+    pub fn offline_with(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: false }
     }
 
@@ -53,6 +54,16 @@ impl HashSource {
         self.remembered.iter().for_each(|(url, sha256)| hashes.insert(url, sha256));
         hashes
     }
+}
+
+/// The hashes in a file with lines of the form `sha256  URL`. Empty if `path` is `None`.
+pub fn read_file(path: Option<&Path>) -> Result<KnownHashes> {
+    let Some(path) = path else { return Ok(KnownHashes::default()) };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading --asset-hashes {}", path.display()))?;
+    let hashes = KnownHashes::parse(&text)
+        .map_err(|error| Failure::new(Kind::FileUnreadable, format!("{}: {error}", path.display())))?;
+    Ok(hashes)
 }
 
 const AT_ONCE: usize = 8;

@@ -1,6 +1,6 @@
 //! The node's configuration, as kOps wrote it or as the cluster spec gives it.
 
-use crate::asset_hashes::HashSource;
+use crate::asset_hashes::{self, HashSource};
 use crate::cluster_files::{self, ClusterFiles};
 use crate::nodeup_config::Pinned;
 use crate::{Derivation, Derived, Proof};
@@ -12,7 +12,6 @@ use kops_agent_spec::failure::{Failing, Failure, Kind};
 use kops_agent_spec::{BootConfig, NodeupConfig};
 use kops_agent_store::{Store, StoreError};
 
-use crate::asset_hashes_file;
 use crate::options::{OnHashMismatch, SourceOptions};
 use crate::origin::Origin;
 use kops_agent_process::output::error_text;
@@ -79,7 +78,7 @@ pub(crate) async fn pinned_and_proven(
 ) -> Configuration {
     let derived = async {
         let files = cluster_files::read(store, base, &boot.instance_group_name).await?;
-        derive_for_machine(files, options, boot, facts, Some(&pinned), &HashSource::known(), store).await
+        derive_for_machine(files, options, boot, facts, Some(&pinned), &HashSource::offline(), store).await
     };
     let mut warnings = Problems::default();
     match derived.await {
@@ -180,7 +179,7 @@ async fn derive_for_machine(
     // A nodeupconfig lists the downloads of both architectures. So a comparison with the pinned hash needs the hashes of both.
     let architecture = if boot.nodeup_config_hash.is_empty() { Some(facts.arch) } else { None };
     let mut given = pinned.map(|pinned| KnownHashes::of_config(&pinned.config)).unwrap_or_default();
-    given.extend(asset_hashes_file::read(options.asset_hashes.as_deref())?);
+    given.extend(asset_hashes::read_file(options.asset_hashes.as_deref())?);
     derivation.learn_hashes(given, source, architecture, store).await?;
     let derived = derivation.derive();
     Ok((derivation, derived))

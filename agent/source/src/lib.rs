@@ -6,7 +6,6 @@
 //! inputs from the store and from publishers.
 
 pub mod asset_hashes;
-pub mod asset_hashes_file;
 mod before;
 pub mod bootstrap_client;
 pub mod cluster_files;

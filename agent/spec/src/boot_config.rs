@@ -6,7 +6,7 @@ use serde_with::apply;
 
 use super::cloud_provider::CloudProvider;
 use super::error::SpecError;
-use super::omit::is_zero;
+use super::go_yaml::is_zero;
 use super::role::InstanceGroupRole;
 use super::user_data::find_kube_env;
 use super::yaml::{from_document, parse_yaml};

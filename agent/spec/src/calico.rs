@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
-use super::omit::is_zero;
+use super::go_yaml::is_zero;
 use super::scalars::Quantity;
 
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]

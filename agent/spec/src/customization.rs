@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
-use super::omit::is_zero;
+use super::go_yaml::is_zero;
 use super::role::InstanceGroupRole;
 
 /// A systemd unit that the user adds to nodes or disables.

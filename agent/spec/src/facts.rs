@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::{apply, skip_serializing_none};
 
 use super::cloud_provider::CloudProvider;
-use super::omit::is_zero;
+use super::go_yaml::is_zero;
 
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

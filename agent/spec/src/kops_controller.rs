@@ -12,7 +12,7 @@ use serde_with::apply;
 
 use super::cloud_provider::CloudProvider;
 use super::error::SpecError;
-use super::omit::is_zero;
+use super::go_yaml::is_zero;
 use super::yaml::parse_yaml;
 
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]

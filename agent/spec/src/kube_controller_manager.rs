@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
 use super::duration::Duration;
+use super::go_yaml::is_zero;
 use super::kube_scheduler::LeaderElectionConfiguration;
-use super::omit::is_zero;
 use super::scalars::Quantity;
 
 /// kOps' settings of kube-controller-manager.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
 use super::duration::Duration;
-use super::omit::is_zero;
+use super::go_yaml::is_zero;
 use super::scalars::Quantity;
 
 /// kOps' settings of kube-proxy.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
 use super::duration::Duration;
-use super::omit::is_zero;
+use super::go_yaml::is_zero;
 
 /// kOps' settings of kubelet. If the comment on a field names no flag, the field is in kubelet's configuration file. Up to kOps 1.35, most
 /// of these fields are flags instead.

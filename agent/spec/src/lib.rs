@@ -17,7 +17,6 @@
 
 mod api;
 mod authentication;
-pub mod base64_text;
 mod boot_config;
 mod calico;
 pub mod causes;
@@ -53,7 +52,6 @@ mod metadata;
 mod network_plugins;
 mod networking;
 mod nodeup_config;
-pub mod omit;
 mod openstack;
 mod quantity;
 pub mod redaction;

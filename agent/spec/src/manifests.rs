@@ -77,7 +77,7 @@ mod tests {
     fn a_field_has_its_line_in_the_file() {
         let text = "a: 1\n---\nkind: Cluster\nspec:\n  b: 2\n";
         let document = documents(text)[1];
-        let lines = Lines::of(document.text);
+        let lines = Lines::parse(document.text);
         let line_of =
             |field: &str| lines.line_of(document.text, field).map(|line| document.lines_before + line);
         assert_eq!(line_of("spec.b"), Some(5));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
-use super::omit::is_zero;
+use super::go_yaml::is_zero;
 use super::scalars::Quantity;
 
 /// The classic network of Kubernetes before 1.4. It has no settings.

@@ -5,13 +5,13 @@ use serde_with::apply;
 
 use super::calico::{CalicoNetworkingSpec, CanalNetworkingSpec};
 use super::cilium::CiliumNetworkingSpec;
+use super::go_yaml::is_zero;
 use super::network_plugins::{
     AmazonVPCNetworkingSpec, CNINetworkingSpec, ClassicNetworkingSpec, ExternalNetworkingSpec,
     FlannelNetworkingSpec, GCPNetworkingSpec, KindnetNetworkingSpec, KopeioNetworkingSpec,
     KubenetNetworkingSpec, KuberouterNetworkingSpec, LyftVPCNetworkingSpec, RomanaNetworkingSpec,
     WeaveNetworkingSpec,
 };
-use super::omit::is_zero;
 
 /// The cluster's network. A Cluster sets exactly one of the fields marked `Plugin`. In a `nodeupconfig.yaml`, kOps sets only the plugins
 /// that nodes must know.

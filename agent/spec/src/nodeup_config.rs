@@ -14,13 +14,13 @@ use crate::cluster::dns::GossipConfig;
 use crate::cluster::iam::DiscoveryServiceOptions;
 use crate::containerd::{ContainerdConfig, GVisorConfig, NvidiaGPUConfig};
 use crate::customization::{FileAssetSpec, HookSpec, VolumeMountSpec};
+use crate::go_yaml::is_zero;
 use crate::kube_apiserver::KubeAPIServerConfig;
 use crate::kube_controller_manager::KubeControllerManagerConfig;
 use crate::kube_proxy::KubeProxyConfig;
 use crate::kube_scheduler::KubeSchedulerConfig;
 use crate::kubelet::KubeletConfigSpec;
 use crate::networking::NetworkingSpec;
-use crate::omit::is_zero;
 use crate::openstack::OpenstackSpec;
 
 pub use read::HashMismatch;

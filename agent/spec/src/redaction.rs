@@ -20,7 +20,6 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use crate::base64_text;
 use crate::yaml;
 pub use urls::without_credentials;
 pub use variables::{LOGIN_VARIABLES, is_login};
@@ -83,7 +82,7 @@ impl Redactor {
     fn hiding_values(self, value: &Value) -> Redactor {
         match value {
             Value::String(text) => {
-                let decoded = base64_text::decoded(text).unwrap_or_default();
+                let decoded = decoded_base64(text).unwrap_or_default();
                 let password = decoded.split_once(':').map(|(_, password)| password).unwrap_or_default();
                 self.hiding(text).hiding(&decoded).hiding(password)
             }
@@ -121,7 +120,7 @@ impl Redactor {
     /// Also hides free text: the whole text and each of its longer lines. Texts that [`Redactor::showing`] makes public stay visible.
     #[must_use]
     pub fn hiding_free_text(mut self, text: &str) -> Redactor {
-        let decoded = base64_text::decoded(text);
+        let decoded = decoded_base64(text);
         self.free_text.extend(decoded.iter().map(String::as_str).chain([text]).flat_map(spellings));
         self.finder = OnceLock::new();
         self
@@ -131,7 +130,7 @@ impl Redactor {
     /// print parts of a file that it has read.
     #[must_use]
     pub fn hiding_words(mut self, text: &str) -> Redactor {
-        let decoded = base64_text::decoded(text);
+        let decoded = decoded_base64(text);
         let words = decoded.iter().map(String::as_str).chain([text]).flat_map(words);
         self.free_text.extend(words.filter(|word| word.len() >= SHORTEST_PART).map(str::to_owned));
         self.hiding_free_text(text)
@@ -248,6 +247,11 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 fn json_escaped(text: &str) -> String {
     let quoted = Value::String(text.to_owned()).to_string();
     quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// Decodes base64 into text. Returns `None` if `encoded` is not base64 or the bytes are not UTF-8.
+pub fn decoded_base64(encoded: &str) -> Option<String> {
+    String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
 }
 
 /// Appends one mark for each line of the hidden text to `shown`.

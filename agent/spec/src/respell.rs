@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_mapping_is_told_unless_a_move_left_it() {
+    fn an_empty_mapping_is_reported_unless_a_move_emptied_it() {
         #[derive(serde::Deserialize)]
         struct Known {}
         #[derive(serde::Deserialize)]

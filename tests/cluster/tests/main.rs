@@ -107,7 +107,7 @@ fn blank_machines_become_a_cluster() {
     let cluster = Cluster::power_on("trixie", &cluster::MACHINES, Family::Ipv4);
     let _kept = kept::Kept(&cluster);
     let ready = scene::nodes_become_ready(&cluster, cluster.since);
-    let rows = timeline::of(&cluster, &ready);
+    let rows = timeline::rows(&cluster, &ready);
     println!("{}", timeline::table(&rows));
     step("the control plane");
     scene::the_control_plane_is_up(&cluster);

@@ -40,7 +40,8 @@ impl Row {
     }
 }
 
-pub fn of(cluster: &Cluster, ready: &[(&'static str, Duration)]) -> Vec<Row> {
+/// The rows for a new cluster, from the journals of its machines.
+pub fn rows(cluster: &Cluster, ready: &[(&'static str, Duration)]) -> Vec<Row> {
     let row = |(member, (_, ready)): (&Member, &(&str, Duration))| {
         let entries = journal(member, "kops-configuration.service");
         let at = |entry: Option<&Value>| -> f64 {
@@ -137,7 +138,7 @@ fn measured_time() {
     for round in 1..=rounds {
         let cluster = Cluster::power_on("trixie", &MACHINES, Family::Ipv4);
         let ready = scene::nodes_become_ready(&cluster, cluster.since);
-        let rows = of(&cluster, &ready);
+        let rows = rows(&cluster, &ready);
         let floor = floor(&cluster);
         let converged = last(rows.iter().map(|row| row.converged));
         let (end, floor) = (last(rows.iter().map(|row| row.ready)), last_of(&floor));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::addons::{Addons, config_map};
-use crate::addons_run::{of, reasons};
+use crate::addons_run::{addon_metric, reasons};
 use crate::cluster::{Cluster, eventually};
 
 const NAME: &str = "ccm.example.com";
@@ -87,7 +87,7 @@ fn workloads_stay_until_their_replacement_serves() {
     refuse_images(&cluster);
     let v2 = format!("{}\n---\n{}", account("hcloud-ccm"), deployment("hcloud-cloud-controller", "y:2"));
     addons.put(NAME, entry, &v2);
-    let failures = || of(&service, "kops_agent_addon_failures_total", NAME).unwrap_or_default();
+    let failures = || addon_metric(&service, "kops_agent_addon_failures_total", NAME).unwrap_or_default();
     eventually("its replacement is refused twice", || failures() >= 2);
     let is_there = |kind: &str, name: &str| addons.is_there(kind, name, "kube-system");
     assert!(is_there("deployment", "cloud-controller"), "what runs stays");
@@ -178,7 +178,7 @@ fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     let manifest = format!("{one}\n---\n{}", config_map("c", "nowhere", "1"));
     addons.put(NAME, json!({}), &manifest);
     let service = cluster.addons_run(&[]);
-    let failures = || of(&service, "kops_agent_addon_failures_total", NAME).unwrap_or_default();
+    let failures = || addon_metric(&service, "kops_agent_addon_failures_total", NAME).unwrap_or_default();
     eventually("it fails", || failures() >= 1);
     // The number is not 0, because the API server omits a field with the value 0. kubectl would then not own the field.
     cluster.kubectl(&["scale", "deployment", "cloud-controller", "-n", "kube-system", "--replicas=2"]);

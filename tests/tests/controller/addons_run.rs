@@ -17,7 +17,7 @@ fn leads(service: &Controller) -> bool {
 }
 
 /// The value of a metric for an add-on.
-pub fn of(service: &Controller, metric: &str, addon: &str) -> Option<u64> {
+pub fn addon_metric(service: &Controller, metric: &str, addon: &str) -> Option<u64> {
     service.metric(&format!(r#"{metric}{{addon="{addon}",channel="{CHANNEL}"}}"#))
 }
 
@@ -45,7 +45,7 @@ fn one_of_three_services_leads_and_another_takes_over() {
     assert_eq!(services.iter().filter(|service| leads(service)).count(), 1);
     let version = json!({"channel": CHANNEL, "manifestHash": hash(&config_map("a", "kube-system", "1")), "systemGeneration": 1});
     assert_eq!(addons.recorded("a"), Some(version), "as upstream's pod records it");
-    let has_looked = |service: &Controller| of(service, "kops_agent_addon_due", "a").is_some();
+    let has_looked = |service: &Controller| addon_metric(service, "kops_agent_addon_due", "a").is_some();
     eventually("it tells of it", || services.iter().any(has_looked));
     assert!(
         services.iter().all(|service| leads(service) == has_looked(service)),
@@ -108,13 +108,13 @@ fn current_add_ons_cost_no_list_and_no_read_of_objects() {
         ];
         ways.iter().map(|(resource, verb)| cluster.requests(resource, verb)).collect()
     };
-    let last_look = || of(&service, "kops_agent_addon_last_success_seconds", "ours").unwrap();
+    let last_look = || addon_metric(&service, "kops_agent_addon_last_success_seconds", "ours").unwrap();
     let (begun, before, got) = (last_look(), all(), cluster.requests("namespaces", "GET"));
     eventually("it has looked some times", || last_look() >= begun + 5);
     assert_eq!(all(), before);
     assert!(cluster.requests("namespaces", "GET") >= got + 4, "one request a look");
     assert!(!addons.is_there("configmap", "theirs", "kube-system"));
-    assert_eq!(of(&service, "kops_agent_addon_due", "theirs"), Some(0));
+    assert_eq!(addon_metric(&service, "kops_agent_addon_due", "theirs"), Some(0));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn an_outage_of_the_store_changes_nothing_and_is_reported() {
     eventually("an Event says so", || {
         reasons(&cluster).contains("Warning ChannelUnreadable the channel s3://")
     });
-    assert!(leads(&service) && of(&service, "kops_agent_addon_due", "a") == Some(0));
+    assert!(leads(&service) && addon_metric(&service, "kops_agent_addon_due", "a") == Some(0));
     assert!(addons.is_there("configmap", "a", "kube-system") && addons.recorded("a") == before);
 
     cluster.mend_store();
@@ -157,7 +157,7 @@ fn a_failing_add_on_delays_no_other_and_a_changed_one_is_applied_immediately() {
     addons.put("good", json!({}), &config_map("good", "kube-system", "1"));
     let service = cluster.addons_run(&[]);
     eventually("the good one is applied", || addons.recorded("good").is_some());
-    let failures = || of(&service, "kops_agent_addon_failures_total", "bad").unwrap_or_default();
+    let failures = || addon_metric(&service, "kops_agent_addon_failures_total", "bad").unwrap_or_default();
     let begun = Instant::now();
     eventually("the bad one is tried again", || failures() >= FAILURES);
     assert!(begun.elapsed() > Duration::from_secs(10), "{FAILURES} tries in {:?}", begun.elapsed());
@@ -172,10 +172,8 @@ fn a_failing_add_on_delays_no_other_and_a_changed_one_is_applied_immediately() {
         "{}",
         service.get("/readyz")
     );
-    assert_eq!(
-        (of(&service, "kops_agent_addon_due", "bad"), of(&service, "kops_agent_addon_due", "good")),
-        (Some(1), Some(0))
-    );
+    let due = |addon| addon_metric(&service, "kops_agent_addon_due", addon);
+    assert_eq!((due("bad"), due("good")), (Some(1), Some(0)));
     assert_eq!(addons.recorded("bad"), None);
 
     let begun = Instant::now();

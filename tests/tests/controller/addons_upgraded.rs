@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::addons::{Addons, CHANNEL, NEEDS_UPDATE, config_map, hash};
-use crate::addons_run::of;
+use crate::addons_run::addon_metric;
 use crate::cluster::{Cluster, KOPS_VERSION, eventually, id};
 
 const NAME: &str = "scaler.example.com";
@@ -133,10 +133,10 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     let fourth = manifest(&[settings("4")]);
     report(&cluster, "Progressing");
     addons.put(NAME, entry("1.37.0"), &third);
-    let last_look = || of(&service, "kops_agent_addon_last_success_seconds", NAME).unwrap();
+    let last_look = || addon_metric(&service, "kops_agent_addon_last_success_seconds", NAME).unwrap();
     let begun = last_look();
     eventually("it is looked at some times", || last_look() >= begun + 3);
-    assert_eq!(of(&service, "kops_agent_addon_due", NAME), Some(0));
+    assert_eq!(addon_metric(&service, "kops_agent_addon_due", NAME), Some(0));
     assert!(!addons.is_marked(&worker), "nothing of the add-on has changed");
     assert!(addons.is_there("configmap", "unlisted", "kube-system") && addons.recorded("unlisted").is_some());
 

@@ -285,7 +285,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_and_fleet_plan_shows_it(
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() {
+fn a_node_cannot_report_for_another_and_each_obstacle_has_its_own_error() {
     let cluster = Cluster::start();
     create(&cluster, "a", "nodes");
     create(&cluster, "b", "nodes");

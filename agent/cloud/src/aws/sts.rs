@@ -123,12 +123,12 @@ impl Sts {
     }
 
     async fn ask(&self, request: Request) -> Result<Caller, ApiError> {
-        let told = self.told(request).await;
+        let told = self.send(request).await;
         self.calls.count(STS_SERVICE, ACTION, api::outcome(&told));
         told
     }
 
-    async fn told(&self, request: Request) -> Result<Caller, ApiError> {
+    async fn send(&self, request: Request) -> Result<Caller, ApiError> {
         let question = self.question();
         let document = question.text(api::ask(&self.client, request, question).await?)?;
         read(&document).ok_or_else(|| question.garbage(200, "it does not name the caller"))

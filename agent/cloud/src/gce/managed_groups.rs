@@ -128,13 +128,13 @@ impl ManagedGroups {
         instance: &InstancePath,
         since: Instant,
     ) -> Result<Option<Managed>, Arc<ApiError>> {
-        asked(self.find_for(instance, Asker::Node { since }).await)
+        unwrap_answer(self.find_for(instance, Asker::Node { since }).await)
     }
 
     /// Like `find`, for an unverified request. A list that is some seconds old proves that the instance is absent. Therefore requests for
     /// many made-up instances share one list.
     pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ApiError>> {
-        asked(self.find_for(instance, Asker::Stranger).await)
+        unwrap_answer(self.find_for(instance, Asker::Stranger).await)
     }
 
     /// The result of [`ManagedGroups::find_claimed`] without a request to Google; `None` if a request is necessary.
@@ -327,7 +327,7 @@ impl Asker {
 }
 
 /// Unwraps the answer for an asker that may cause requests. For this asker, `NotCached` does not occur.
-fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
+fn unwrap_answer<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     answer.map_err(|unanswered| match unanswered {
         Unanswered::Failed(error) => error,
         Unanswered::NotCached => {

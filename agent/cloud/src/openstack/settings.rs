@@ -200,7 +200,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn of(set: &[(&str, &str)]) -> Result<Settings, ApiError> {
+    fn settings_from(set: &[(&str, &str)]) -> Result<Settings, ApiError> {
         let url = ("OS_AUTH_URL", "https://k.example.com:5000/v3");
         Settings::from_variables(&|name| {
             let found = set.iter().chain([&url]).find(|(set, _)| *set == name);
@@ -232,12 +232,12 @@ mod tests {
             ("OS_PROJECT_ID", "p"),
             ("OS_REGION_NAME", "'RegionOne'"),
         ];
-        let settings = of(&both).unwrap();
+        let settings = settings_from(&both).unwrap();
         let credential = json!({"id": "id", "secret": "hidden"});
         let identity = json!({"methods": ["application_credential"], "application_credential": credential});
         assert_eq!(settings.request, json!({"auth": {"identity": identity}}));
         assert_eq!((settings.region.as_deref(), settings.interface.as_str()), (Some("RegionOne"), "public"));
-        let named = of(&[
+        let named = settings_from(&[
             ("OS_APPLICATION_CREDENTIAL_NAME", "kops"),
             ("OS_APPLICATION_CREDENTIAL_SECRET", "hidden"),
             ("OS_USERNAME", "u"),
@@ -258,7 +258,7 @@ mod tests {
                 ("OS_PASSWORD", "hidden"),
                 ("OS_APPLICATION_CREDENTIAL_SECRET", "x"),
             ]);
-            of(&set).unwrap().request["auth"].clone()
+            settings_from(&set).unwrap().request["auth"].clone()
         };
         let auth = user(&[("OS_DOMAIN_NAME", "Default"), ("OS_TENANT_NAME", "t")]);
         let domain = json!({"name": "Default"});
@@ -294,7 +294,7 @@ mod tests {
             ),
             (vec![("OS_APPLICATION_CREDENTIAL_SECRET", "hidden")], "OS_APPLICATION_CREDENTIAL_ID is not set"),
         ] {
-            let error = of(&set).err().unwrap();
+            let error = settings_from(&set).err().unwrap();
             assert!(error.is_configuration());
             let error = error.to_string();
             assert!(error.contains(expected) && !error.contains("hidden"), "{error}");

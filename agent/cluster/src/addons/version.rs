@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_with::apply;

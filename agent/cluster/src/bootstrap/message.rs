@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use serde_with::apply;
 
 use kops_agent_spec::SpecError;
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 
 /// The only version of the messages.
 pub const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";

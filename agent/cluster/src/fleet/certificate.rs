@@ -105,7 +105,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_certificate_is_told_by_what_it_is_of() {
+    fn a_first_certificate_names_its_owner_and_its_expiry() {
         for (path, name) in PATHS {
             let certificate = FirstCertificate::from_expiry(path, 1_798_081_445).unwrap();
             assert_eq!(certificate.value(), format!("2026-12-24T03:04:05Z {name}"));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_has_written_is_none() {
+    fn values_of_another_form_are_no_certificate() {
         for value in
             ["", "kubelet", "2026-12-24 kubelet", "2026-12-24T03:04:05Z ", "2026-12-24T03:04:05Z a\u{1b}[2J"]
         {

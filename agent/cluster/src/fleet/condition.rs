@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_hash_that_still_runs() {
+    fn a_trouble_is_reported_with_the_hash_that_still_runs() {
         let at = || "2026-03-03T00:00:00Z".to_owned();
         let failed = Trouble::RunFailed { at: at(), problem: "the store denies s3://b/c".into() };
         let rolled_back =

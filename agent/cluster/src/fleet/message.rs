@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_has_written_is_no_hash() {
+    fn messages_of_another_form_have_no_hash() {
         for message in
             ["", "all is well", "configuration of mine", "configuration ", "configuration a\u{1b}="]
         {

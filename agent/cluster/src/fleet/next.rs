@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_told_in_counts_and_names() {
+    fn a_plan_is_reported_in_counts_and_names() {
         let next = Next::planned(AT, "a=", HASH, plan(&["kubelet.service", "logrotate.timer"]));
         let value = next.value(&Versions { kubelet: "v1.35.0".into(), containerd: String::new() }).unwrap();
         let told: Value = serde_json::from_str(&value).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_has_written_is_not_read() {
+    fn annotations_of_another_form_are_rejected() {
         let value = Next::planned(AT, "a=", "b=", plan(&["a.service"])).value(&Versions::default()).unwrap();
         let with = |change: &dyn Fn(&mut Value)| {
             let mut told: Value = serde_json::from_str(&value).unwrap();

@@ -1,7 +1,7 @@
 //! The report of a node about the kops-agent that it runs. Two builds of one version differ in their SHA-256.
 
 use kops_agent_spec::digest::is_sha256_hex;
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use serde::{Deserialize, Serialize};
 
 use super::annotation::{Annotation, SCHEMA_VERSION};

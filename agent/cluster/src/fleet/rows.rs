@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_superseded_by_what_its_group_has_converged_to_last() {
+    fn a_node_is_superseded_by_the_newest_configuration_of_its_group() {
         let nodes = vec![
             node("nodes", "new", &runs("b=", "1969-02-01T00:00:00Z")),
             node("nodes", "old", &runs("a=", "1969-01-01T00:00:00Z")),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_node_knows_holds_for_its_group() {
+    fn a_newer_configuration_known_to_one_node_holds_for_its_group() {
         let by = Some(configuration("b=", "1969-02-01T00:00:00Z"));
         let nodes = vec![
             node("nodes", "a1", &NodeReport { superseded_by: by, ..runs("a=", "1969-01-01T00:00:00Z") }),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_well_only_where_it_says_so() {
+    fn a_node_is_healthy_only_if_ready_configured_and_with_valid_certificates() {
         let well = node("nodes", "a", &runs("a=", "1969-01-01T00:00:00Z"));
         assert!(rows(vec![well.clone()])[0].is_healthy());
         let renewed = SeenNode { first_certificate: "1970-02-07T00:00:00Z kubelet".into(), ..well.clone() };
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_all_that_is_told() {
+    fn a_row_has_every_reported_value() {
         let trouble = Some(Trouble::RunFailed { at: "t".into(), problem: "no network".into() });
         let seen = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "1969-01-01T00:00:00Z") });
         let first_certificate = "1970-01-29T01:00:00Z kubelet".into();

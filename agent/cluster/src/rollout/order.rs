@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, Rollout};
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use kops_agent_spec::parse_timestamp;
 use kops_agent_spec::redaction::Redactor;
 
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kubelet_writes_is_bounded_and_has_one_line() {
+    fn a_problem_from_a_kubelet_is_bounded_and_has_one_line() {
         let long = |length: usize| {
             format!(
                 r#"{{"rollout": "r", "attempt": 1, "hash": "h", "problem": "a\nb{}"}}"#,

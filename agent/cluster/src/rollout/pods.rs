@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_change_itself_restarts_and_what_crashed_before_is_no_failure() {
+    fn restarts_by_the_change_and_earlier_crashes_are_no_failure() {
         for (before, after) in [
             (container(0, false), container(2, false)),
             (container(40, false), container(42, false)),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_small_and_read_as_written() {
+    fn a_pod_check_in_the_status_is_small_and_read_as_written() {
         let many: Containers = (0..2 * MOST_KEPT)
             .map(|number| (format!("n/{number}/c"), container(1, number % 2 == 0)))
             .collect();

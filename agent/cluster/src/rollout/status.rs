@@ -9,7 +9,7 @@ use super::order::Order;
 use super::pods::PodCheck;
 use super::program::Observation;
 use super::wanted::{Rollout, State};
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 
 /// The state of a rollout, as the controller writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use super::order::Task;
 use super::program::WantedProgram;
 use super::reboot::{Blockers, Boots};
 use super::window::Window;
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 
 /// The name of the ConfigMap that contains a rollout. Its namespace is [`crate::pacing::NAMESPACE`].
 pub const CONFIG_MAP: &str = "rollout";

@@ -95,7 +95,7 @@ mod tests {
     use crate::configuration;
 
     #[tokio::test]
-    async fn the_authority_of_what_is_done_is_not_asked_for_again() {
+    async fn the_authority_of_an_applied_add_on_is_not_requested_again() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         let server = TestServer::start(move |request| {

@@ -242,7 +242,7 @@ mod tests {
         Origin::from_address([10, 0, 0, last].into())
     }
 
-    fn of(most: usize, most_of_one: usize) -> Arc<Connections> {
+    fn new_connections(most: usize, most_of_one: usize) -> Arc<Connections> {
         Connections::new(most, most_of_one, Gauge::default(), Counter::default())
     }
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn one_origin_has_its_share_and_a_silent_connection_gives_way_in_it() {
-        let connections = of(9, 3);
+        let connections = new_connections(9, 3);
         let mut other = open(&connections, 2).unwrap();
         let mut asking = open(&connections, 1).unwrap();
         asking.0.has_asked();
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_origin_with_the_most_connections_loses_one() {
-        let connections = of(3, 3);
+        let connections = new_connections(3, 3);
         let mut flood: Vec<_> = (0..3).map(|_| open(&connections, 1).unwrap()).collect();
         flood[0].0.has_asked();
         let honest = open(&connections, 2).unwrap();
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn an_origin_with_a_penalty_shares_a_part_with_others_that_have_one() {
-        let connections = of(16, 16);
+        let connections = new_connections(16, 16);
         let penalize = |last| open(&connections, last).unwrap().0.remember(Instant::now());
         (1..=20).for_each(penalize);
         let liars: Vec<_> = (1..=20).filter_map(|last| open(&connections, last)).collect();
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_load_balancer_is_not_blamed_for_one_of_its_machines_and_lets_the_newest_in() {
-        let connections = of(16, 2);
+        let connections = new_connections(16, 2);
         let open = || connections.open(origin(1), Peers::LoadBalancer, Instant::now());
         for _ in 0..20 {
             open().unwrap().0.remember(Instant::now());
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_machine_beside_a_load_balancer_has_the_share_of_one_machine_and_is_blamed() {
-        let connections = of(16, 2);
+        let connections = new_connections(16, 2);
         let balanced = || connections.open(origin(1), Peers::LoadBalancer, Instant::now());
         let mut all: Vec<Open> = (0..8).map(|_| balanced().unwrap()).collect();
         let mut flood: Vec<Open> = (0..6).map(|_| open(&connections, 2).unwrap()).collect();
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn an_answer_lifts_a_penalty_and_a_connection_in_vain_gives_none() {
-        let connections = of(16, 16);
+        let connections = new_connections(16, 16);
         let come = |last, outcome| {
             let slot = open(&connections, last).unwrap().0;
             slot.comes_to(outcome);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_says_that_it_is_ready_is_ready() {
+    async fn only_a_control_plane_that_reports_ready_is_ready() {
         assert_eq!(told(ready("True"), (200, "ok")).await, None);
         for status in ["False", "Unknown", ""] {
             let told = told(ready(status), (200, "ok")).await.unwrap();

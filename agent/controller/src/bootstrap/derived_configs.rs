@@ -173,7 +173,7 @@ impl Work {
 
     /// Queries the hashes that are not cached. Caches each received hash, even if other hashes are missing.
     async fn learn_hashes(&self, derivation: &mut Derivation) -> Result<()> {
-        let remembered = HashSource::known_and(self.hashes.lock().clone());
+        let remembered = HashSource::offline_with(self.hashes.lock().clone());
         derivation.learn_hashes(KnownHashes::default(), &remembered, None, &self.store).await?;
         if derivation.derive().unhashed().is_empty() {
             return Ok(());

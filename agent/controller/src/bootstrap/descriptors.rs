@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lets_a_process_have_is_asked_for() {
+    fn the_soft_limit_of_files_is_raised_as_far_as_the_kernel_allows() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         let wanted = Limits::default().connections;
         let possible = connections(wanted);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_elsewhere_takes_nothing_of_what_a_node_has_where_it_is() {
+    fn requests_from_other_addresses_use_up_no_limit_of_a_verified_nodes_address() {
         let (limit, now) = (limit(3, 5, 100), Instant::now());
         let taken = |origin| (0..9).filter(|_| limit.take("a", origin, now).is_ok()).count();
         assert_eq!(taken(at(2)), 3, "a thief");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn all_nodes_share_one_and_what_is_too_often_takes_nothing_of_it() {
+    fn all_nodes_share_one_limit_and_rejected_requests_use_none_of_it() {
         let (limit, now) = (limit(2, 100, 5), Instant::now());
         let taken = (0..100).filter(|_| limit.take("greedy", at(9), now).is_ok()).count();
         assert_eq!(taken, 2);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_taken_before_this_began_is_not_taken() {
+    fn tokens_older_than_the_server_are_rejected() {
         let began = Instant::now();
         let taken = Taken::since(began);
         let of_age = |seconds| Token { fingerprint: vec![1], age: Some(Duration::from_secs(seconds)) };

@@ -97,7 +97,7 @@ impl Slots {
             match decide(&slots, node, request.action, budget, now.as_second()) {
                 Decision::HasNone => return Ok(answer),
                 Decision::Busy(held) => {
-                    answer.holders = held.iter().map(|slot| told(slot, &group)).collect();
+                    answer.holders = held.iter().map(|slot| slot_holder(slot, &group)).collect();
                     return Ok(answer);
                 }
                 Decision::Resting { until } => {
@@ -364,7 +364,7 @@ fn let_go(mut lease: Lease, now: Timestamp) -> Lease {
     lease
 }
 
-fn told(slot: &Slot, group: &str) -> SlotHolder {
+fn slot_holder(slot: &Slot, group: &str) -> SlotHolder {
     SlotHolder {
         node: slot.holder.clone(),
         lease: lease_name(group, slot.number),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_tells_what_was_written_of_a_slot() {
+    fn a_slot_is_read_from_its_lease() {
         let taken = lease("1");
         let expected = Slot {
             number: 0,

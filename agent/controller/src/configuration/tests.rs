@@ -20,7 +20,7 @@ fn kubeconfig_of(user: &str) -> String {
 }
 
 #[test]
-fn what_each_kops_release_writes_is_read_whole() {
+fn configurations_of_each_kops_release_are_read_completely() {
     let folder = tempfile::tempdir().unwrap();
     let conf = folder.path().join("config.yaml");
     for release in &RELEASES {

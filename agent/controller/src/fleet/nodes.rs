@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_matters_of_a_node_is_read() {
+    fn fleet_status_reads_its_fields_of_a_node() {
         let conditions = json!([
             {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": null},
             {"type": CONDITION, "status": "False", "reason": "RunFailed", "message": "m",

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_slot_that_a_node_has_is_told() {
+    fn only_held_slots_are_listed() {
         let told = |holder: &str| {
             let lease = json!({"metadata": {"name": "kops-agent-disruption.nodes.0"}, "spec": {"holderIdentity": holder,
                 "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:01:00.000000Z"}});

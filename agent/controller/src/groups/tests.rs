@@ -63,7 +63,7 @@ fn shown(group: Group) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn labels_follow_what_kops_has_applied_and_not_what_was_only_saved() {
+async fn labels_follow_applied_configurations_and_not_saved_groups() {
     let (folder, groups) = store();
     assert_eq!(get(&groups, "nodes"), Group::Unreadable);
     assert_eq!(groups.refresh().await, changed(&["control-plane", "nodes"]));
@@ -87,7 +87,7 @@ async fn labels_follow_what_kops_has_applied_and_not_what_was_only_saved() {
 }
 
 #[tokio::test]
-async fn a_group_that_was_made_anew_with_another_role_is_told_from_the_one_before() {
+async fn groups_of_one_name_are_told_apart_by_the_role_of_the_node() {
     let (folder, groups) = store();
     write(folder.path(), "igconfig/apiserver/nodes", "node-role.kubernetes.io/api-server: ''");
     groups.refresh().await;
@@ -120,7 +120,7 @@ async fn a_group_that_cannot_be_read_is_as_it_was_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
+async fn an_unreadable_file_of_a_deleted_group_is_no_problem() {
     let (folder, groups) = store();
     groups.refresh().await;
     // kOps does not delete all files of a deleted group. Later these files may be unreadable, for example after a change of their version
@@ -144,7 +144,7 @@ async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
 }
 
 #[tokio::test]
-async fn what_is_unchanged_is_not_read_again_because_of_another() {
+async fn an_unchanged_group_is_not_read_again_because_of_a_broken_one() {
     let (folder, groups) = store();
     break_group(folder.path(), "broken");
     groups.refresh().await;
@@ -249,7 +249,7 @@ fn save_group(folder: &Path, name: &str, role: &str, labels: &str) {
 }
 
 #[tokio::test]
-async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the_cluster() {
+async fn without_a_nodeupconfig_labels_follow_the_saved_groups_and_cluster() {
     let (folder, groups) = saved_store();
     assert_eq!(groups.refresh().await, changed(&["control-plane", "nodes"]));
     let role = "node-role.kubernetes.io/node=";
@@ -286,7 +286,7 @@ async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the
 }
 
 #[tokio::test]
-async fn while_the_cluster_is_not_there_what_was_last_read_of_saved_groups_holds() {
+async fn while_the_cluster_spec_is_missing_the_last_read_labels_hold() {
     let (folder, groups) = saved_store();
     write_group(folder.path(), "more", "");
     groups.refresh().await;

@@ -377,7 +377,7 @@ async fn a_node_is_labelled_by_one_patch() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_of_a_node_that_goes_while_it_is_looked_at() {
+async fn a_node_deleted_during_its_reconcile_is_forgotten() {
     let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
     let node = cluster.node_labels.list().await.unwrap().remove(0);
     let labels = &cluster.node_labels;
@@ -395,7 +395,7 @@ async fn nothing_is_kept_of_a_node_that_goes_while_it_is_looked_at() {
 }
 
 #[tokio::test]
-async fn once_counts_what_it_patched_and_what_it_could_not() {
+async fn once_counts_patched_and_failed_nodes() {
     let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
     let found = cluster.node_labels.run_once().await.unwrap();
     assert_eq!((found.patched, found.failed, found.problems.len()), (1, 0, 0));
@@ -405,7 +405,7 @@ async fn once_counts_what_it_patched_and_what_it_could_not() {
 }
 
 #[tokio::test]
-async fn what_another_controller_undoes_is_written_ever_more_seldom() {
+async fn labels_that_another_controller_undoes_are_written_ever_more_seldom() {
     let cluster = Cluster::start(Mood::Undoing, Leadership::uncontested()).await;
     cluster.run_until(|state| state.patches.len() >= 7).await;
     // The pauses are one and two seconds. Jitter shortens each pause by at most a quarter.

@@ -23,7 +23,7 @@ fn take(known: &mut NodeQueue, now: Instant) -> Vec<String> {
 }
 
 #[test]
-fn those_that_are_due_for_longest_are_looked_at_first() {
+fn nodes_that_are_due_for_longest_come_first() {
     let now = Instant::now();
     let mut known = seen(&["c", "d"], now);
     for name in ["a", "b"] {
@@ -37,7 +37,7 @@ fn those_that_are_due_for_longest_are_looked_at_first() {
 }
 
 #[test]
-fn a_node_is_looked_at_by_one_and_no_change_is_missed() {
+fn a_node_is_taken_once_at_a_time_and_no_change_is_missed() {
     let now = Instant::now();
     let mut known = seen(&["a"], now);
     known.changed("a", now);
@@ -76,7 +76,7 @@ fn failures_come_back_later_and_later() {
 }
 
 #[test]
-fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
+fn an_hour_without_the_cloud_costs_few_tries_and_is_over_a_minute_later() {
     const NODES: usize = 5000;
     let begun = Instant::now();
     let names: Vec<String> = (0..NODES).map(|number| format!("i-{number:017x}")).collect();
@@ -107,7 +107,7 @@ fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
 }
 
 #[test]
-fn what_failed_is_left_alone_however_often_it_changes() {
+fn a_failed_node_waits_for_its_backoff_however_often_it_changes() {
     let now = Instant::now();
     let mut known = seen(&["a"], now);
     take(&mut known, now);
@@ -142,7 +142,7 @@ fn a_node_that_is_woken_does_not_wait_for_the_end_of_a_pause() {
 }
 
 #[test]
-fn what_is_undone_is_written_again_later_and_later() {
+fn a_write_that_is_undone_is_repeated_with_growing_pauses() {
     let begun = Instant::now();
     let mut known = seen(&["a"], begun);
     let (mut now, mut writes) = (begun, 0);
@@ -287,7 +287,7 @@ fn node(provider_id: &str, labels: &[(&str, &str)], version: &str) -> Event<Node
 }
 
 #[test]
-fn a_refused_node_cannot_have_itself_looked_at_by_changing_its_labels() {
+fn a_refused_node_gets_no_early_retry_by_changing_its_labels() {
     let mut known = NodeQueue::default();
     known.apply(node("aws:///a/i-1", &[], "1"), Instant::now());
     assert_eq!(take(&mut known, Instant::now()), [NAME]);
@@ -302,7 +302,7 @@ fn a_refused_node_cannot_have_itself_looked_at_by_changing_its_labels() {
 }
 
 #[test]
-fn a_node_that_is_outdated_is_looked_at_as_soon_as_it_is_known_again() {
+fn an_outdated_node_is_due_as_soon_as_its_new_version_arrives() {
     let mut known = NodeQueue::default();
     known.apply(node("aws:///a/i-1", &[], "1"), Instant::now());
     let old = known.get(NAME).unwrap().clone();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_checked_keeps_all_nodes() {
+    async fn an_unanswered_query_of_alerts_blocks_all_nodes() {
         let forbidden = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "message": "forbidden: services/proxy", "code": 403}"#;
         for (status, answer) in [(403, forbidden), (200, "{}"), (200, r#"{"status": "error"}"#)] {
             let why = blocked(status, answer).await.0.all.unwrap();

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_of_a_pod_is_read() {
+    fn restarts_and_crash_loops_of_a_pod_are_read() {
         let status = json!({
             "containerStatuses": [
                 {"name": "c", "restartCount": 7, "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}},

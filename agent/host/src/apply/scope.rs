@@ -14,7 +14,7 @@ pub(super) fn attempt(scope: Scope<'_>, desired: &DesiredState, record: &Record)
     match (scope, &record.settled_state) {
         (Scope::Renewal { .. }, None) => None,
         (Scope::LastApplied { .. } | Scope::Renewal { .. }, Some(settled)) => {
-            Some(Attempt::known(settled, config_hash))
+            Some(Attempt::from_digest(settled, config_hash))
         }
         _ => Some(Attempt::new(desired, config_hash)),
     }

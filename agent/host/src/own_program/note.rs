@@ -44,7 +44,7 @@ pub(super) struct Note {
 
 impl Note {
     /// This note if it is about the program with this SHA-256, and otherwise an empty note.
-    fn of(self, sha256: &str) -> Note {
+    fn for_program(self, sha256: &str) -> Note {
         if self.sha256 == sha256 { self } else { Note::default() }
     }
 }
@@ -77,7 +77,7 @@ impl Host {
     pub fn note_check(&self, of: OrderedProgram<'_>) -> Result<()> {
         let note = self.note()?;
         let unchecked = note.unchecked.clone();
-        self.write_unchecked(of, Note { unchecked, is_unfinished: false, ..note.of(of.sha256) })
+        self.write_unchecked(of, Note { unchecked, is_unfinished: false, ..note.for_program(of.sha256) })
     }
 
     /// Notes that the check of the program with this SHA-256 has succeeded.
@@ -133,7 +133,7 @@ impl Host {
 
     /// The note if it is about the program with this SHA-256, and otherwise an empty note.
     pub(super) fn noted(&self, sha256: &str) -> Result<Note> {
-        Ok(self.note()?.of(sha256))
+        Ok(self.note()?.for_program(sha256))
     }
 
     /// The note. An unreadable note counts as empty, so all services must be healthy.

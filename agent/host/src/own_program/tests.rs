@@ -105,7 +105,7 @@ fn the_new_program_gets_the_label_of_the_present_one() {
 }
 
 #[test]
-fn what_a_killed_trial_has_left_is_removed() {
+fn the_program_of_a_killed_trial_is_removed() {
     let machine = Machine::new();
     let tried = machine.program.with_file_name(".nodeup.kops-agent");
     fs::write(&tried, "tried").unwrap();

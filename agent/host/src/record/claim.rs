@@ -1,6 +1,6 @@
 //! The claim on one resource, with the state in which a run left the resource.
 
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::apply;

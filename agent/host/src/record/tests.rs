@@ -52,7 +52,7 @@ impl Machine {
 }
 
 #[test]
-fn a_written_record_recognizes_what_the_agent_left() {
+fn a_written_record_recognizes_the_agents_files() {
     let machine = Machine::settled();
     machine.record.write(&machine.root).unwrap();
     assert_eq!(Record::read(&machine.root).unwrap(), machine.record);
@@ -121,7 +121,7 @@ fn a_unit_written_over_a_packages_unit_is_the_agents_own() {
 }
 
 #[test]
-fn the_files_of_an_interrupted_run_are_as_left() {
+fn files_and_links_of_an_interrupted_run_count_as_unchanged() {
     let mut machine = Machine::settled();
     let mut desired = DesiredState::default();
     desired.add(File::text("/etc/d/file", "another"));

@@ -85,7 +85,7 @@ impl Systemd for Known {
         let state = |unit: &&str| match self.units.iter().find(|(known, _)| known == unit) {
             Some((_, enablement)) => UnitState {
                 rests: Rest::No,
-                ..UnitState::known(*enablement, *enablement == Enablement::Enabled)
+                ..UnitState::existing(*enablement, *enablement == Enablement::Enabled)
             },
             None => UnitState::UNKNOWN,
         };

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use kops_agent_plan::resource::ResourceId;
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use serde::{Deserialize, Serialize};
 use serde_with::{apply, skip_serializing_none};
 

@@ -164,7 +164,7 @@ impl Systemd for Recorder {
                 Some(RecordedUnit { enabled, running, started, unread }) => {
                     let enablement = if *enabled { Enablement::Enabled } else { Enablement::Disabled };
                     let started = started.map(of_micros);
-                    UnitState { started, unread: *unread, ..UnitState::known(enablement, *running) }
+                    UnitState { started, unread: *unread, ..UnitState::existing(enablement, *running) }
                 }
                 None => UnitState::UNKNOWN,
             };
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(next.installed(&["chrony", "tar"]).unwrap(), BTreeSet::from(["chrony".to_owned()]));
         assert_eq!(
             next.states(&["a.service", "b.service"]).unwrap(),
-            [UnitState::known(Enablement::Enabled, true), UnitState::UNKNOWN]
+            [UnitState::existing(Enablement::Enabled, true), UnitState::UNKNOWN]
         );
         assert_eq!(next.owner_names("/a", 0, 0).unwrap(), ("etcd".into(), "etcd".into()));
         assert_eq!(

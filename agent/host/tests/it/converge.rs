@@ -301,7 +301,7 @@ impl Kernel for Bare {
 }
 
 #[tokio::test]
-async fn a_module_that_the_kernel_lacks_is_looked_for_in_its_package_once() {
+async fn the_package_of_a_missing_kernel_module_is_installed_once() {
     let machine = Machine::new();
     let host = || machine.host().with_kernel(Arc::new(Bare));
     let desired =

@@ -53,10 +53,10 @@ impl Systemd for Forgetful {
             let Some((enabled, running)) = known.get(*unit).copied() else { return UnitState::UNKNOWN };
             match (is_hook(unit), enabled) {
                 (true, _) => {
-                    UnitState { rests: Rest::RunsOnce, ..UnitState::known(Enablement::Static, false) }
+                    UnitState { rests: Rest::RunsOnce, ..UnitState::existing(Enablement::Static, false) }
                 }
-                (false, true) => UnitState::known(Enablement::Enabled, running),
-                (false, false) => UnitState::known(Enablement::Disabled, running),
+                (false, true) => UnitState::existing(Enablement::Enabled, running),
+                (false, false) => UnitState::existing(Enablement::Disabled, running),
             }
         };
         Ok(units.iter().map(state).collect())

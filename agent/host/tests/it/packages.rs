@@ -161,7 +161,7 @@ fn apt_installs_from_a_repository_by_its_own_key() {
 
 #[test]
 #[ignore = "installs packages: tests/packages/run"]
-fn apt_installs_the_wanted_version_and_what_provides_a_name() {
+fn apt_installs_the_wanted_version_or_a_package_that_provides_the_name() {
     on_a_machine(|| {
         apt_repository();
         trust_local_debs();
@@ -231,7 +231,7 @@ fn apt_replaces_a_version_beside_a_package_that_cannot_be_configured() {
 
 #[test]
 #[ignore = "installs packages: tests/packages/run"]
-fn what_dpkg_was_interrupted_at_is_finished() {
+fn an_interrupted_dpkg_is_finished() {
     on_a_machine(|| {
         apt_repository();
         trust_local_debs();

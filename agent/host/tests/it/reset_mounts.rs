@@ -85,9 +85,9 @@ impl Systemd for Willing {
         let known = self.0.lock();
         let state = |unit: &&str| match known.get(*unit) {
             Some(is) if is.contains("enabled") => {
-                UnitState::known(Enablement::Enabled, is.contains("running"))
+                UnitState::existing(Enablement::Enabled, is.contains("running"))
             }
-            Some(is) => UnitState::known(Enablement::Disabled, is.contains("running")),
+            Some(is) => UnitState::existing(Enablement::Disabled, is.contains("running")),
             None => UnitState::UNKNOWN,
         };
         Ok(units.iter().map(state).collect())

@@ -75,7 +75,7 @@ impl Systemd for Manager {
             UnitState {
                 rests: if running { Rest::No } else { Rest::Yes },
                 starting,
-                ..UnitState::known(enabled, running)
+                ..UnitState::existing(enabled, running)
             }
         };
         Ok(units.iter().map(state).collect())

@@ -47,7 +47,7 @@ fn a_user_is_made_with_its_group_and_no_home() {
 
 #[test]
 #[ignore = "makes users: tests/packages/run"]
-fn what_differs_of_a_user_is_mended_with_its_files() {
+fn a_user_with_other_settings_is_repaired_with_its_files() {
     on_a_machine(|| {
         sh("useradd --uid 20000 --shell /bin/bash etcd");
         sh("touch /etc/etcd.conf; chown etcd:etcd /etc/etcd.conf");

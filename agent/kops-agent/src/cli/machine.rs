@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use kops_agent_host::Stopwatch;
 
-use crate::progress::Watch;
-use crate::started;
+use crate::progress::{Watch, started};
 use kops_agent_node::options::{Pacing, RunOptions};
 
 /// The default of `--download-timeout`, in seconds.
@@ -38,7 +37,7 @@ impl RootArgs {
             waits_for_lock,
             pacing,
             allows_no_server: false,
-            stopwatch: Stopwatch::since(started::at()),
+            stopwatch: Stopwatch::since(started()),
             progress: Watch::start,
         }
     }

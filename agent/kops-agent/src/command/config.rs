@@ -8,15 +8,16 @@ use std::path::Path;
 
 use anyhow::Result;
 use kops_agent_plan::shown;
-use kops_agent_source::asset_hashes::HashSource;
-use kops_agent_source::{Derivation, Incomplete, asset_hashes_file, cluster_files, nodeup_config};
+use kops_agent_process::exit;
+use kops_agent_source::asset_hashes::{self, HashSource};
+use kops_agent_source::{Derivation, Incomplete, cluster_files, nodeup_config};
 use kops_agent_spec::failure::{Failing, Failure, Kind};
 
 use crate::cli::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
 use crate::output;
 use kops_agent_node::findings::Findings;
 use kops_agent_node::redaction::error_text;
-use kops_agent_node::{config_check, decide, exit, manifests, spec};
+use kops_agent_node::{config_check, decide, manifests, spec};
 
 pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
     match command {
@@ -43,7 +44,7 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
             error_text(&error)
         ),
     }
-    let given = asset_hashes_file::read(args.asset_hashes.as_deref())?;
+    let given = asset_hashes::read_file(args.asset_hashes.as_deref())?;
     derivation.learn_hashes(given, &HashSource::publishers(BTreeMap::new()), None, &store).await?;
     match derivation.derive().whole() {
         Ok(text) => output::print_document(&text),

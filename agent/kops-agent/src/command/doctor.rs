@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use kops_agent_plan::doctor::{self, Finding, Verdict};
+use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
 use kops_agent_spec::kops_release::WrittenBy;
 use serde::Serialize;
 
 use crate::cli::{DoctorArgs, Output};
 use crate::output;
-use kops_agent_node::exit;
 
 /// Maximum length of a line of a finding, in characters.
 const LONGEST: usize = 2000;

@@ -15,8 +15,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use kops_agent_node::condition;
-use kops_agent_node::exit;
 use kops_agent_node::{machine, pacing};
+use kops_agent_process::exit;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::follow;

@@ -3,8 +3,8 @@
 use std::pin::pin;
 
 use anyhow::Result;
-use kops_agent_node::{exit, follow};
-use kops_agent_process::{service_manager, stop};
+use kops_agent_node::follow;
+use kops_agent_process::{exit, service_manager, stop};
 
 use crate::cli::FleetFollowArgs;
 

@@ -1,11 +1,11 @@
 //! `kops-agent plan`: shows what `converge` would change.
 
 use anyhow::{Context, Result};
+use kops_agent_process::exit;
 use kops_agent_source::asset_hashes::HashSource;
 
 use crate::cli::{Output, PlanArgs};
 use crate::output;
-use kops_agent_node::exit;
 use kops_agent_node::{decide, machine, pacing, plan};
 
 pub(super) async fn run(args: &PlanArgs) -> Result<u8> {

@@ -15,7 +15,7 @@ use kops_agent_node::decide;
 /// conformance check.
 pub(super) async fn run(args: &RenderArgs) -> Result<u8> {
     let options = args.spec.for_machine(Path::new("/"));
-    let decision = decide::describe(&options, HashSource::known()).await?;
+    let decision = decide::describe(&options, HashSource::offline()).await?;
     let desired = &decision.desired;
     if args.show_secrets {
         let whole = decision.materials.filled_in(desired)?;

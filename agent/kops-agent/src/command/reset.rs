@@ -9,7 +9,8 @@ use kops_agent_host::{Reset, Resetting};
 use crate::cli::ResetArgs;
 use crate::output;
 use kops_agent_node::reset::ResetPlan;
-use kops_agent_node::{condition, exit, last_server, machine};
+use kops_agent_node::{condition, last_server, machine};
+use kops_agent_process::exit;
 use kops_agent_spec::failure::{Failure, Kind};
 
 pub(super) async fn run(args: &ResetArgs) -> Result<u8> {

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use kops_agent_host::{CertificateStatus, Failure, Host, RolledBack, Status, UnitStatus};
 use kops_agent_plan::timeline::{self, Timelines};
+use kops_agent_process::exit;
 use kops_agent_spec::failure;
 
 use crate::cli::{StatusArgs, StatusOutput};
 use crate::output;
-use kops_agent_node::exit;
 use kops_agent_node::last_applied::superseded as meaning_of_superseded;
 use kops_agent_node::{machine, metrics};
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_says_what_is_wrong_and_what_to_do() {
+    fn a_status_shows_problems_and_remedies() {
         let text = text(&status());
         for part in [
             "converged    since 2026-01-02T03:04:05Z",
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_has_said_steers_no_terminal() {
+    fn a_status_shows_no_control_characters_of_a_server() {
         let problem = "the store answers 400 \u{1b}]0;pwned\u{7}\u{9b}2J\u{202e}\nnext".into();
         let status =
             Status { failure: Some(Failure { at: "now".into(), problem, code: String::new() }), ..status() };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_was_rolled_back_is_told_once() {
+    fn a_rolled_back_change_is_shown_once() {
         let rolled_back: RolledBack = serde_json::from_value(serde_json::json!({
             "at": "2026-02-03T04:05:06Z", "configHash": "new=", "backTo": "abc=", "desired": "",
             "problem": "unit kubelet.service did not become healthy: connection refused",
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_superseded_says_so_and_is_well() {
+    fn a_superseded_node_is_shown_as_such_and_is_healthy() {
         let superseded =
             Some(Superseded { since: "2026-03-04T05:06:07Z".into(), by: "next=".into(), next: None });
         let converged = Status {
@@ -308,7 +308,7 @@ mod tests {
 
     /// In an outage of the store, the last run failed and the node is still converged.
     #[test]
-    fn a_failed_run_a_unit_that_is_down_drift_and_no_run_yet_are_told_apart() {
+    fn a_failed_run_a_stopped_unit_drift_and_no_run_yet_are_shown_differently() {
         let well = Status {
             converged: true,
             failure: None,

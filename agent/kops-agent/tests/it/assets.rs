@@ -126,7 +126,7 @@ fn a_line_has_the_kind_the_hash_and_the_name() {
 
 /// Without a known hash, a mirror could serve any file. So the missing hash is reported.
 #[test]
-fn an_unknown_hash_is_told() {
+fn an_unknown_hash_is_reported() {
     let machine = Machine::new(NODES);
     let ended = assets(&machine, &[]);
     ended.with(CONVERGED, &["the SHA-256 of files with - in the list is unknown", "--asset-hashes FILE"]);
@@ -259,7 +259,7 @@ fn images(list: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_check_tells_what_no_server_has_and_what_it_does_not_know() {
+fn a_check_lists_missing_and_unknown_files_and_images() {
     let machine = cluster();
     let list = listed(&machine);
     let _registry = mirror(&machine, &images(&list));

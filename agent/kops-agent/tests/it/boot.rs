@@ -116,7 +116,7 @@ fn a_node_whose_store_is_denied_at_boot_works_as_before_and_waits() {
 }
 
 #[test]
-fn what_no_try_can_mend_is_final() {
+fn wrong_usage_is_not_retried() {
     let machine = Machine::new(NODES);
     let ended =
         Ended::from_command(machine.agent("converge").args(["--retries=-1", "--store-mirror", "nonsense"]));

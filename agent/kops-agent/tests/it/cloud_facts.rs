@@ -116,7 +116,7 @@ fn on(distribution: &str, act: impl FnOnce() + Send) {
 }
 
 #[test]
-fn pods_are_limited_by_what_ec2_says_of_the_instance_type_also_without_ec2_later() {
+fn pods_are_limited_by_the_instance_type_also_if_ec2_refuses_later() {
     on_ubuntu(|| {
         let worker = Worker::with_amazon_vpc();
         worker.run("converge", "m5.large").with(0, &[]);
@@ -176,7 +176,7 @@ fn a_gpu_whose_driver_nothing_installs_is_refused_by_name() {
 
 /// According to the facts, the image already contains the driver.
 #[test]
-fn a_gpu_with_the_driver_of_the_image_is_told() {
+fn a_gpu_with_the_driver_of_the_image_is_reported() {
     let worker = Worker::with_nvidia();
     let facts = worker.machine.cluster.store.facts(NODES);
     let (old, new) =
@@ -191,7 +191,7 @@ fn a_gpu_with_the_driver_of_the_image_is_told() {
 }
 
 #[test]
-fn a_driver_that_the_image_brings_is_found_and_told() {
+fn a_driver_in_the_image_is_found_and_reported() {
     let told = "pods use the GPU through the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime";
     on("ID=rocky\nVERSION_ID=\"9.4\"\n", || {
         let worker = Worker::with_nvidia();
@@ -225,7 +225,7 @@ fn ec2_is_asked_only_where_something_depends_on_it() {
 }
 
 #[test]
-fn facts_are_shown_whole_or_with_a_word_of_what_is_missing() {
+fn facts_are_shown_completely_or_with_a_note_of_missing_ones() {
     on_ubuntu(|| {
         let worker = Worker::new();
         let shown = worker.run("facts", "g5.xlarge");

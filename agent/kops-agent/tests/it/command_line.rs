@@ -193,7 +193,7 @@ fn a_machine_has_one_boot_config() {
 }
 
 #[test]
-fn a_boot_config_that_is_none_is_told_from_one_that_is_not_there() {
+fn an_invalid_boot_config_and_a_missing_one_are_different_errors() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kube_env.yaml");
     let path = file.to_str().unwrap();
@@ -207,7 +207,7 @@ fn a_boot_config_that_is_none_is_told_from_one_that_is_not_there() {
 }
 
 #[test]
-fn what_is_wrong_is_said_whatever_backtraces_are_asked_for() {
+fn an_error_has_no_backtrace_whatever_the_environment_requests() {
     for (variable, value) in
         [("RUST_BACKTRACE", "1"), ("RUST_BACKTRACE", "full"), ("RUST_LIB_BACKTRACE", "1"), ("X", "")]
     {

@@ -58,7 +58,7 @@ fn a_derivation_that_has_the_pinned_hash_is_proven() {
 }
 
 #[test]
-fn a_derivation_that_has_another_hash_is_refused_or_told() {
+fn a_derivation_with_another_hash_is_refused_or_gives_a_warning() {
     let machine = Machine::new(NODES);
     pin(&machine, NODES, &derived(&machine, NODES));
     set_max_pods(&machine);
@@ -73,7 +73,7 @@ fn a_derivation_that_has_another_hash_is_refused_or_told() {
 }
 
 #[test]
-fn a_pinned_configuration_wins_and_its_differences_are_told() {
+fn a_pinned_configuration_wins_and_its_differences_are_reported() {
     let machine = Machine::new(NODES);
     let pinned = derived(&machine, NODES);
     pin(&machine, NODES, &pinned);
@@ -100,7 +100,7 @@ fn a_pinned_configuration_wins_and_its_differences_are_told() {
 
 /// Only the nodeupconfig that kOps wrote has the addresses of the API server's load balancer.
 #[test]
-fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
+fn a_derivation_has_the_addresses_that_kops_got_from_the_cloud() {
     const ADDRESSES: &str = "ApiserverAdditionalIPs:\n- 10.20.0.9\n- 203.0.113.20\n";
     let machine = Machine::new(CONTROL_PLANE);
     let without = derived(&machine, CONTROL_PLANE);
@@ -199,7 +199,7 @@ fn a_check_tells_everything_at_once() {
 }
 
 #[test]
-fn what_the_cluster_spec_and_the_node_get_wrong_is_told_together() {
+fn errors_of_the_cluster_spec_and_of_the_node_are_reported_together() {
     let machine = Machine::new(NODES);
     machine
         .cluster
@@ -242,7 +242,7 @@ pub(crate) fn check_group(machine: &Machine, group: &str) -> Ended {
 }
 
 #[test]
-fn what_every_node_of_a_group_refuses_is_told_without_a_machine() {
+fn errors_that_every_node_of_a_group_has_are_found_without_a_machine() {
     for group in [CONTROL_PLANE, NODES] {
         let clean = check_group(&Machine::new(group), group);
         clean.with(0, &[]);
@@ -298,7 +298,7 @@ pub(crate) fn edit_role(file: &std::path::Path, more: &str) {
 }
 
 #[test]
-fn what_does_less_than_it_seems_to_is_warned_of_without_a_machine_and_by_plan() {
+fn a_role_of_no_machine_gives_a_warning_without_a_machine_and_in_plan() {
     let machine = Machine::new(NODES);
     let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
     edit_role(&file, "fileAssets: [{name: mine, roles: [Master], content: x}]");
@@ -379,7 +379,7 @@ fn a_group_whose_gpus_get_no_driver_is_warned_of() {
 }
 
 #[test]
-fn fields_of_a_nodeupconfig_that_nothing_reads_are_told() {
+fn unread_fields_of_a_nodeupconfig_are_reported() {
     let machine = Machine::new(NODES);
     let pinned = format!("{}Mispelled: 1\n", derived(&machine, NODES));
     pin(&machine, NODES, &pinned);

@@ -95,7 +95,7 @@ fn manifests_without_a_mistake_give_no_finding() {
 }
 
 #[test]
-fn a_wrong_value_is_told_with_its_file_and_line() {
+fn a_wrong_value_is_reported_with_its_file_and_line() {
     for (cluster, group, told) in [
         (
             "",
@@ -231,7 +231,7 @@ fn the_kops_release_decides_which_values_are_possible() {
 }
 
 #[test]
-fn manifests_that_do_not_belong_together_are_told() {
+fn manifests_that_do_not_belong_together_are_reported() {
     let other = CLUSTER.replace("c.example.com", "d.example.com");
     let of_other = GROUP.replace("c.example.com", "e.example.com");
     let without_label = GROUP.replace("  labels:\n    kops.k8s.io/cluster: c.example.com\n", "");

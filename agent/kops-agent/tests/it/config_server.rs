@@ -125,7 +125,7 @@ fn each_address_of_a_name_is_asked_until_one_serves() {
 }
 
 #[test]
-fn impostors_are_told_nothing() {
+fn impostors_get_no_request() {
     let worker = Worker::new();
     let other = Keyset::make("kubernetes-ca", kubernetes_ca().id).unwrap();
     let server = worker.kops_controller();
@@ -272,7 +272,7 @@ fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready(
 }
 
 #[test]
-fn nothing_is_said_for_an_instance_that_a_file_tells_of() {
+fn facts_from_a_file_complete_no_lifecycle_action() {
     let mut worker = Worker::new();
     worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
     worker.run("converge", &worker.kops_controller()).with(0, &[]);
@@ -420,7 +420,7 @@ fn kops_controller_comes_before_a_folder_that_the_boot_config_names_too() {
 }
 
 #[test]
-fn a_machine_of_no_cloud_says_what_its_key_lacks_and_asks_no_server() {
+fn a_machine_of_no_cloud_without_a_key_fails_and_sends_no_request() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
@@ -434,7 +434,7 @@ fn a_machine_of_no_cloud_says_what_its_key_lacks_and_asks_no_server() {
 
 /// Other tests use a software TPM. This machine has no TPM, or a TPM that is not Google's.
 #[test]
-fn a_worker_on_gce_says_what_its_tpm_lacks_and_asks_no_server() {
+fn a_worker_on_gce_without_googles_tpm_fails_and_sends_no_request() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);

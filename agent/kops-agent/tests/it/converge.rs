@@ -154,7 +154,7 @@ fn a_second_run_writes_no_file_again() {
 }
 
 #[test]
-fn only_what_was_changed_by_hand_is_written_and_restarted() {
+fn only_files_changed_by_hand_are_written_and_only_their_units_restart() {
     let machine = Machine::new(NODES);
     machine.run("converge", &[]).with(0, &[]);
     let (before, requests) = (files(&machine), read(&machine, REQUESTS));
@@ -327,7 +327,7 @@ fn writable_by_others(folder: &Path, found: &mut Vec<String>) {
 }
 
 #[test]
-fn no_umask_lets_other_users_write_to_what_a_run_makes() {
+fn no_umask_makes_files_of_a_run_writable_for_other_users() {
     let machine = Machine::new(NODES);
     // This root does not exist, so the run must create it.
     let root = machine.folder().join("made/root");

@@ -93,7 +93,7 @@ fn secrets_that_are_denied_stay_as_they_are() {
 }
 
 #[test]
-fn what_was_changed_and_may_not_be_read_is_named_until_it_can_be_put_right() {
+fn changed_secret_files_are_named_until_the_store_permits_their_repair() {
     let machine = machine(CONTROL_PLANE);
     machine.run("converge", &[]).with(0, &[]);
     let (right, files, asked) = (read(&machine, TOKENS), machine.files(), requests(&machine));
@@ -185,7 +185,7 @@ fn a_worker_may_not_read_keysets_and_needs_no_word_of_it() {
 }
 
 #[test]
-fn what_a_first_run_has_made_of_secrets_before_it_failed_is_not_taken_away() {
+fn files_of_secrets_stay_if_the_first_run_failed_and_the_store_denies_them() {
     let machine = first_run_failed(CONTROL_PLANE, false);
     let before = (machine.files(), read(&machine, DOCKER_CONFIG), read(&machine, TOKENS));
     assert!(before.1.contains("auths") && before.2.lines().count() > 5, "{before:?}");
@@ -210,7 +210,7 @@ fn a_secret_that_is_denied_from_the_start_is_left_out_also_after_a_first_run_tha
 }
 
 #[test]
-fn what_a_first_run_of_an_older_agent_has_made_of_secrets_is_not_guessed_at() {
+fn without_a_recorded_decision_denied_secrets_fail_the_run() {
     let machine = first_run_failed(CONTROL_PLANE, false);
     let record = machine.root().join("var/lib/kops-agent/record.json");
     let mut older: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
@@ -225,7 +225,7 @@ fn what_a_first_run_of_an_older_agent_has_made_of_secrets_is_not_guessed_at() {
 }
 
 #[test]
-fn what_another_program_has_made_of_secrets_is_not_taken_away_when_the_agent_takes_over() {
+fn a_take_over_with_denied_secrets_fails_and_changes_no_file() {
     let machine = machine(CONTROL_PLANE);
     machine.run("converge", &[]).with(0, &[]);
     for file in ["record.json", "applied.json", "facts.json"] {

@@ -120,7 +120,7 @@ fn on_a_machine_that_is_as_it_should_be_nothing_stops_it_and_nothing_is_changed(
 }
 
 #[test]
-fn a_store_that_cannot_be_read_is_told_with_the_reason() {
+fn an_unreadable_store_is_reported_with_the_reason() {
     let machine = machine(CONTROL_PLANE);
     let mut nowhere = machine.agent("doctor");
     let found = Diagnosis::from_command(
@@ -147,7 +147,7 @@ fn a_store_that_cannot_be_read_is_told_with_the_reason() {
 }
 
 #[test]
-fn a_configuration_that_is_wrong_is_told_with_its_field() {
+fn a_wrong_configuration_is_reported_with_its_field() {
     let machine = machine(CONTROL_PLANE);
     let (ours, old) = ("kubernetesVersion: 1.34.2", "kubernetesVersion: 1.28.2");
     machine.cluster.edit("cluster-completed.spec", ours, old).unwrap();
@@ -155,7 +155,7 @@ fn a_configuration_that_is_wrong_is_told_with_its_field() {
 }
 
 #[test]
-fn a_worker_without_a_store_is_told_what_is_wrong_with_its_configuration() {
+fn doctor_checks_the_configuration_of_a_worker_without_a_store() {
     let worker = Worker::on(machine(NODES));
     let facts = worker.machine.cluster.store.facts(NODES);
     edit(&facts, "id: ubuntu\n  versionID: \"24.04\"", "id: rocky\n  versionID: \"8.10\"").unwrap();
@@ -192,7 +192,7 @@ fn a_containerd_that_the_machines_c_library_cannot_run() {
 
 /// `doctor` looks for devices only with the root `/`. So this test runs in a mount namespace with the devices of an EC2 instance.
 #[test]
-fn a_volume_whose_device_has_another_name_is_told_with_the_links_to_those_that_are_there() {
+fn a_volume_with_a_missing_device_is_reported_with_the_links_to_present_devices() {
     const LINK: &str = "nvme-Amazon_Elastic_Block_Store_vol0123456789abcdef0";
     apart("", || {
         let machine = Machine::new(NODES);
@@ -220,7 +220,7 @@ fn a_volume_whose_device_has_another_name_is_told_with_the_links_to_those_that_a
 }
 
 #[test]
-fn without_a_boot_config_the_machine_is_looked_at_all_the_same() {
+fn without_a_boot_config_doctor_still_checks_the_machine() {
     let machine = machine(NODES);
     let mut call = Command::new(agent());
     call.env_clear().args(["doctor", "--conf", "/nonexistent", "--root"]).arg(machine.root());
@@ -259,7 +259,7 @@ fn downloads_that_no_server_has() {
 }
 
 #[test]
-fn what_the_machine_has_is_not_to_be_downloaded() {
+fn present_files_are_not_to_be_downloaded() {
     let machine = machine(NODES);
     machine.run("converge", &[]).with(0, &[]);
     for path in machine.downloads().paths() {
@@ -322,7 +322,7 @@ fn a_port_that_another_program_has() {
 }
 
 #[test]
-fn what_else_is_in_the_way_of_a_node() {
+fn swap_missing_cgroups_docker_and_a_missing_systemd_are_found() {
     let machine = machine(CONTROL_PLANE);
     write(&machine, "proc/swaps", "Filename\tType\n/swapfile  file 1 0 -2\n");
     write(&machine, "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io\n");
@@ -369,7 +369,7 @@ fn a_disk_that_has_no_room() {
 
 /// Runs in its own network namespace, because port 53 must be free. This needs root.
 #[test]
-fn names_that_are_not_there_are_told_from_names_that_the_server_cannot_tell() {
+fn missing_names_differ_from_failures_of_the_name_server() {
     const MIRROR: &str = "mirror.test";
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
         let machine = machine(NODES);

@@ -78,7 +78,7 @@ fn a_folder_takes_the_place_of_a_bucket_of_downloads_too() {
 }
 
 #[test]
-fn what_a_bucket_lacks_or_does_not_give_is_said() {
+fn a_missing_or_denied_object_of_a_bucket_is_named() {
     let node = node_with_bucket();
     fs::remove_file(node.cluster.store.buckets().join("assets").join(KUBELET.trim_start_matches('/')))
         .unwrap();
@@ -131,7 +131,7 @@ fn the_token_of_a_store_goes_to_no_place_that_it_leads_to() {
 }
 
 #[test]
-fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads() {
+fn hashes_over_plain_http_give_a_warning_whatever_the_urls_of_the_downloads() {
     const UNPROVEN: &str = "came over plain http";
     let by_proxy = |node: &Machine, target: String| {
         let target = target.trim_start_matches("http://").to_owned();
@@ -224,7 +224,7 @@ fn put_archive(node: &Machine, part: &str, programs: &[&str]) {
 }
 
 #[test]
-fn a_node_gets_what_its_archives_have_and_misses_nothing_that_they_lack() {
+fn a_node_gets_the_programs_in_its_archives_and_needs_no_others() {
     let node = Machine::new(NODES);
     put_archive(&node, "/cni-plugins-", &["./LICENSE", "./README.md", "./loopback", "./ours"]);
     let programs =

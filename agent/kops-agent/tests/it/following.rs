@@ -139,7 +139,7 @@ fn a_change_that_was_interrupted_while_following_is_continued_without_the_flag()
 }
 
 #[test]
-fn a_node_that_rolls_back_what_it_followed_is_where_it_was() {
+fn a_node_that_rolls_back_a_followed_configuration_is_unchanged() {
     let (node, path) = pinned(NODES, "node");
     let before = node.files();
     refuse(&node, "maxPods: 99");

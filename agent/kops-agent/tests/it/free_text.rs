@@ -262,7 +262,7 @@ fn your_own_texts_are_shown_on_request_and_no_secret_of_the_store() {
 }
 
 #[test]
-fn a_mistake_in_free_text_is_told_without_it() {
+fn an_error_in_free_text_is_reported_without_the_text() {
     let machine = Machine::new(CONTROL_PLANE);
     let own = "spec:\n  fileAssets:\n  - name: a\n    path: /etc/a\n    isBase64: true\n    content: plain words, no base64\n";
     machine.cluster.edit("cluster-completed.spec", "\nspec:\n", &format!("\n{own}")).unwrap();

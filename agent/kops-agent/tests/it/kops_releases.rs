@@ -38,7 +38,7 @@ fn json(ended: &Ended) -> Value {
 }
 
 #[test]
-fn every_look_says_which_kops_wrote_the_store_and_whether_it_is_known() {
+fn every_command_shows_which_kops_wrote_the_store_and_whether_it_is_known() {
     let machine = Machine::new(NODES);
     for (version, told, known) in [
         (Some("1.37.0\n"), "kOps 1.37.0, told by kops-version.txt of the state store", true),

@@ -275,7 +275,7 @@ fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
 }
 
 #[test]
-fn a_run_that_was_killed_before_it_kept_what_it_applied_is_not_turned_back() {
+fn a_run_killed_before_it_kept_its_applied_state_is_not_undone() {
     let node = converged(NODES);
     let older = read(&node, APPLIED);
     // The NodeupConfigHash does not cover secrets, so it stays the same.
@@ -296,7 +296,7 @@ fn a_run_that_was_killed_before_it_kept_what_it_applied_is_not_turned_back() {
 }
 
 #[test]
-fn an_error_of_what_was_last_applied_hides_no_other() {
+fn an_error_of_the_last_applied_state_hides_no_other_error() {
     let machine = converged(CONTROL_PLANE);
     let key = machine.root().join("srv/kubernetes/kube-controller-manager/ca.key");
     fs::remove_file(&key).unwrap();

@@ -112,7 +112,7 @@ fn every_flag_is_one_of_the_program_or_of_a_script_here() {
 }
 
 #[test]
-fn every_script_takes_what_the_pages_give_it() {
+fn every_script_accepts_its_arguments_on_the_pages() {
     let repository = Repository::of_this_checkout();
     let wrong: Vec<String> =
         pages().iter().flat_map(|page| commands::wrong_scripts(page, &repository)).collect();
@@ -316,7 +316,7 @@ fn the_readme_leads_first_to_a_trial() {
 }
 
 #[test]
-fn the_picture_is_what_the_program_prints() {
+fn the_picture_shows_the_output_of_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let drawn = svg(&session(&agent(), folder.path()).unwrap(), TITLE).unwrap();
     let picture = repository::checkout().join("docs/terminal.svg");

@@ -119,7 +119,7 @@ fn no_proxy_says_the_same_of_the_api_server() {
 }
 
 #[test]
-fn a_proxy_that_is_not_there_is_said_to_be_at_fault() {
+fn an_unreachable_proxy_is_an_error_with_the_url_of_the_download() {
     let node = node_with_named_mirror();
     let mut agent = node.agent("converge");
     agent.env("http_proxy", "http://127.0.0.1:1").args(["--download-timeout", "1"]);

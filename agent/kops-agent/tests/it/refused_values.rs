@@ -89,7 +89,7 @@ fn a_feature_gate_of_another_release_is_refused_on_older_releases_too() {
 }
 
 #[test]
-fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
+fn settings_that_the_chosen_containerd_refuses_or_ignores_are_reported() {
     const OF_1: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd.snapshotter";
     const OF_2: &str = "plugins.\"io.containerd.cri.v1.runtime\".enable_cdi";
     let additions = "containerdConfig.configAdditions: plugins.";
@@ -213,7 +213,7 @@ fn no_more_is_kept_from_pods_than_the_machine_has() {
 }
 
 #[test]
-fn a_file_that_nothing_brings_is_told_for_each_component() {
+fn a_file_without_an_origin_is_reported_for_each_component() {
     let machine = Machine::new(NODES);
     edit_group(&machine, NODES, "kubelet: {resolvConf: /etc/kubelet/resolv.conf}");
     let problem = "KubeletConfig.resolvConf: names /etc/kubelet/resolv.conf, but neither fileAssets nor kOps";
@@ -287,7 +287,7 @@ fn values_with_which_a_component_does_not_start_are_refused() {
 }
 
 #[test]
-fn a_machine_that_can_run_more_pods_by_prefixes_is_told_by_every_command() {
+fn every_command_reports_that_prefixes_allow_more_pods() {
     let machine = Machine::new(NODES);
     let cni = "    amazonvpc: {env: [{name: ENABLE_PREFIX_DELEGATION, value: 'true'}]}\n";
     machine.cluster.edit("cluster-completed.spec", "    cni: {}\n", cni).unwrap();

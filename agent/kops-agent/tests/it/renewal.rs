@@ -46,7 +46,7 @@ fn a_node_that_gets_no_new_certificates_keeps_those_that_are_valid() {
 }
 
 #[test]
-fn a_node_that_is_ready_renews_what_is_due_with_the_certificate_that_it_has() {
+fn a_ready_node_renews_due_certificates_with_its_present_one() {
     for command in [&["converge"][..], &["verify", "--repair"]] {
         let worker = Worker::new();
         let server = KopsController::start_renewing(worker.served.clone()).unwrap();
@@ -126,7 +126,7 @@ fn due_and_changed(server: &KopsController, worker: &Worker) {
 }
 
 #[test]
-fn the_timer_renews_what_is_due_and_changes_nothing_else() {
+fn the_timer_renews_due_certificates_and_changes_nothing_else() {
     let worker = Worker::new();
     let server = KopsController::start_renewing(worker.served.clone()).unwrap();
     due_and_changed(&server, &worker);
@@ -176,7 +176,7 @@ fn the_timer_renews_what_is_due_and_changes_nothing_else() {
 }
 
 #[test]
-fn a_look_renews_nothing() {
+fn verify_renews_nothing() {
     let worker = Worker::new();
     let server = KopsController::start_renewing(worker.served.clone()).unwrap();
     due_and_changed(&server, &worker);
@@ -191,7 +191,7 @@ fn a_look_renews_nothing() {
 }
 
 #[test]
-fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
+fn without_a_renewal_the_timer_changes_nothing_and_lists_due_certificates() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     due_and_changed(&server, &worker);

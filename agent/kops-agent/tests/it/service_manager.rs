@@ -46,7 +46,7 @@ fn a_node_that_has_converged_is_ready_and_not_before() {
 }
 
 #[test]
-fn what_has_not_converged_is_not_ready() {
+fn a_run_that_failed_reports_no_readiness() {
     let machine = Machine::new(NODES);
     let listener = Listener::new();
     let mut agent = machine.agent_with_store("converge", "s3://no-such-bucket/cluster");

@@ -105,7 +105,7 @@ fn a_container_of_openstack_makes_a_node() {
 }
 
 #[test]
-fn what_is_missing_to_reach_it_is_said() {
+fn a_missing_variable_of_the_store_is_named() {
     let node = Machine::new(NODES);
     let without = |variables: &[&str]| {
         let mut agent = node.agent_with_store("converge", &config_base("do"));
@@ -200,7 +200,7 @@ fn a_web_server_makes_a_node_and_is_asked_for_files_only() {
 }
 
 #[test]
-fn what_a_web_server_does_not_give_is_said() {
+fn failures_of_a_web_server_are_reported_with_the_reason() {
     let node = Machine::new(NODES);
     let web = Published::new(&node);
     let spec = "/state/cluster-completed.spec";
@@ -314,7 +314,7 @@ fn configuration(node: &Machine) -> String {
 /// The folder has the files that `kops toolbox enroll` copies to a bare-metal control plane (upstream:
 /// `GetBootstrapData` in `pkg/commands/toolbox_enroll.go`).
 #[test]
-fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
+fn files_from_kops_toolbox_enroll_make_a_control_plane() {
     let node = Machine::new(CONTROL_PLANE);
     let (store, copied) = (node.cluster.store.cluster_folder(), node.folder().join("copied"));
     let at = |path: &str| copied.join(path).display().to_string();
@@ -356,7 +356,7 @@ fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
 /// A control plane derives its labels from the list of groups, and a web server cannot list groups. So it needs the
 /// configuration that kOps wrote, which has the labels.
 #[test]
-fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
+fn a_control_plane_with_a_web_server_needs_the_nodeupconfig_of_kops() {
     let node = Machine::new(CONTROL_PLANE);
     let web = Published::new(&node);
     Ended::from_command(&mut web.agent(&node))
@@ -370,7 +370,7 @@ fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
 }
 
 #[test]
-fn what_is_no_store_of_a_node_is_refused_with_the_reason() {
+fn urls_of_unusable_stores_are_refused_with_the_reason() {
     let node = Machine::new(NODES);
     for (base, told) in [
         (

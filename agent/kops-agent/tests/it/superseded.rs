@@ -77,7 +77,7 @@ fn requests(machine: &Machine) -> String {
 
 /// An image may be a copy of a node's disk. An instance may also leave a warm pool in which it did not join.
 #[test]
-fn what_was_applied_to_another_machine_stands_in_for_nothing() {
+fn the_last_applied_state_of_another_machine_is_not_used() {
     for (old, new) in [
         ("i-0d3a0c0ffee000002", "i-0d3a0c0ffee000003"),
         ("targetLifecycleState: InService", "targetLifecycleState: Warmed:Stopped"),
@@ -172,7 +172,7 @@ fn user_data_for_another_configuration_is_not_superseded() {
 /// If the store does not answer, a run repairs the last applied state, and still reports that the store is
 /// unreachable. This machine has the authority's key, so the run can issue certificates.
 #[test]
-fn without_the_store_what_was_last_applied_is_put_right() {
+fn without_the_store_the_last_applied_state_is_repaired() {
     let machine = Machine::new(CONTROL_PLANE);
     machine.run("converge", &[]).with(0, &[]);
     let (files, containerd) = (machine.files(), read(&machine, CONTAINERD));
@@ -207,7 +207,7 @@ fn without_the_store_what_was_last_applied_is_put_right() {
 }
 
 #[test]
-fn what_is_kept_of_it_is_for_root_and_has_no_secret() {
+fn the_last_applied_state_is_readable_by_root_only_and_has_no_secret() {
     use std::os::unix::fs::PermissionsExt as _;
     let machine = Machine::new(CONTROL_PLANE);
     machine.run("converge", &[]).with(0, &[]);

@@ -193,7 +193,7 @@ pub(crate) fn open(bundle: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_a_report_needs_is_in_it_and_nothing_secret() {
+fn a_bundle_has_all_files_of_a_report_and_no_secret() {
     let machine = machine();
     let (out, path) = (machine.folder().join("bundle.tar.zst"), programs(&machine));
     let before = machine.files();
@@ -273,7 +273,7 @@ fn without_store(machine: &Machine, out: &str) -> (BTreeMap<String, String>, End
 }
 
 #[test]
-fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals_are_left_out() {
+fn without_a_store_journals_need_the_secrets_kept_from_earlier_runs() {
     let machine = machine();
     programs(&machine);
     let state = machine.root().join("var/lib/kops-agent");
@@ -391,7 +391,7 @@ fn a_part_that_cannot_be_had_costs_no_other() {
 }
 
 #[test]
-fn journals_are_not_given_away_where_systemd_does_not_tell_what_units_have_in_their_environment() {
+fn journals_are_left_out_if_systemd_does_not_list_the_environments_of_units() {
     let machine = machine();
     let programs = programs(&machine);
     fs::write(programs.join("systemctl"), "#!/bin/sh\necho 'Connection timed out' >&2\nexit 1\n").unwrap();
@@ -436,7 +436,7 @@ fn without_root_it_is_refused() {
 }
 
 #[test]
-fn a_file_system_without_room_is_told_with_what_to_do() {
+fn a_full_file_system_is_reported_with_what_to_do() {
     let machine = Machine::new(CONTROL_PLANE);
     let full = machine.folder().join("full");
     fs::create_dir(&full).unwrap();

@@ -27,7 +27,7 @@ fn converged(group: &'static str) -> Machine {
 }
 
 #[test]
-fn what_others_change_is_found_and_repaired() {
+fn changes_by_others_are_found_and_repaired() {
     let node = converged(NODES);
     let clean = node.run("verify", &[]);
     clean.with(0, &[]);
@@ -58,7 +58,7 @@ fn what_others_change_is_found_and_repaired() {
 }
 
 #[test]
-fn a_repair_that_fails_is_told_of_until_one_succeeds() {
+fn a_failed_repair_is_reported_until_one_succeeds() {
     let node = converged(NODES);
     let config = node.root().join("etc/containerd/config.toml");
     fs::remove_file(&config).unwrap();
@@ -87,7 +87,7 @@ fn a_repair_that_fails_is_told_of_until_one_succeeds() {
 }
 
 #[test]
-fn a_repair_without_the_store_is_a_failure_and_a_look_is_none() {
+fn without_the_store_a_repair_is_recorded_as_failed_and_verify_is_not() {
     let node = converged(NODES);
     node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
     node.run("verify", &[]).with(1, &["instancegroup/nodes"]);
@@ -99,7 +99,7 @@ fn a_repair_without_the_store_is_a_failure_and_a_look_is_none() {
 }
 
 #[test]
-fn what_is_no_longer_wanted_is_planned_to_go_and_goes() {
+fn an_unwanted_file_is_planned_to_be_removed_and_removed() {
     let node = Machine::new(NODES);
     node.cluster
         .edit(
@@ -127,7 +127,7 @@ fn what_is_no_longer_wanted_is_planned_to_go_and_goes() {
 }
 
 #[test]
-fn without_the_store_a_node_still_tells_what_changed() {
+fn without_the_store_verify_still_lists_changed_files() {
     let node = converged(NODES);
     fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
     node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
@@ -186,7 +186,7 @@ fn the_status_is_one_screen_json_or_metrics() {
 }
 
 #[test]
-fn what_a_run_took_its_time_for_is_told() {
+fn the_timeline_of_a_run_shows_its_steps() {
     let node = Machine::new(NODES);
     let none = on_root(&node, &["status", "--timeline"]);
     none.with(0, &[]);
@@ -230,7 +230,7 @@ fn what_a_run_took_its_time_for_is_told() {
 }
 
 #[test]
-fn a_machine_that_never_converged_says_so() {
+fn status_shows_that_a_machine_never_converged() {
     let node = Machine::new(NODES);
     let ended = on_root(&node, &["status"]);
     ended.with(DIFFERENT, &[]);
@@ -239,7 +239,7 @@ fn a_machine_that_never_converged_says_so() {
 }
 
 #[test]
-fn a_first_run_that_failed_is_told_with_its_reason_until_one_succeeds() {
+fn a_failed_first_run_is_reported_with_its_reason_until_one_succeeds() {
     let node = Machine::new(NODES);
     node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
     node.run("converge", &[]).with(1, &["access denied"]);
@@ -303,7 +303,7 @@ fn a_reset_asks_and_leaves_nothing() {
 
 /// The user-data for Ignition writes a unit that runs at each boot, and a script with the boot config.
 #[test]
-fn a_reset_takes_the_units_of_the_ways_in_and_what_they_run() {
+fn a_reset_removes_the_units_of_the_ways_in_and_their_scripts() {
     let node = converged(NODES);
     let ways_in = [
         "etc/systemd/system/kops-agent-boot.service",
@@ -324,7 +324,7 @@ fn a_reset_takes_the_units_of_the_ways_in_and_what_they_run() {
 }
 
 #[test]
-fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
+fn a_reset_lists_files_that_would_make_a_node_again_and_purges_them_if_asked() {
     let node = converged(NODES);
     let given = ["opt/kops/conf/kube_env.yaml", "etc/kops-agent/environment"];
     put(&node, &given);

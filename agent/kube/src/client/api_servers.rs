@@ -42,7 +42,7 @@ impl ApiServers {
     /// Prepares requests for the kubeconfig's current context. Without a kubeconfig, prepares requests with the
     /// service account of this pod. Sends no request.
     pub fn new(kubeconfig: Option<&Path>) -> Result<ApiServers> {
-        ApiServers::of(connection(kubeconfig)?)
+        ApiServers::from_connection(connection(kubeconfig)?)
     }
 
     /// For tests: sends requests without credentials, to the port in `url`.
@@ -50,10 +50,10 @@ impl ApiServers {
     pub fn at_port_of(url: &str) -> Result<ApiServers> {
         kops_agent_net::tls::install_provider();
         let tls = kops_agent_net::tls::client_config()?;
-        ApiServers::of(Connection::new(url, None, None, tls, super::Authorization::None)?)
+        ApiServers::from_connection(Connection::new(url, None, None, tls, super::Authorization::None)?)
     }
 
-    fn of(connection: Connection) -> Result<ApiServers> {
+    fn from_connection(connection: Connection) -> Result<ApiServers> {
         let is_https = connection.url.scheme_str() == Some("https");
         let port = connection.url.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let host = connection.url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_and_no_secret() {
+    fn an_unusable_plugin_is_reported_without_secrets() {
         let missing = Plugin {
             exec: Exec {
                 command: "/nowhere/aws".into(),

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kops_writes_is_understood() {
+    fn a_kubeconfig_of_kops_is_read() {
         let access = access(
             "server: 'https://127.0.0.1', certificate-authority-data: Q0E=, tls-server-name: api.internal.c",
             "client-certificate-data: Q0VSVA==, client-key-data: S0VZ",
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_by_name_in_the_current_context_only() {
+    fn unsupported_fields_of_the_current_context_are_refused_by_name() {
         for field in [
             "auth-provider: {name: sesame}",
             "username: sesame",
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_file() {
+    fn errors_in_a_kubeconfig_name_the_file() {
         let server = "server: 'https://10.0.0.1'";
         for (cluster, user, told) in [
             ("", "", "the cluster \"c\" has no server"),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_told_of_the_cluster_if_it_is_to_know() {
+    fn a_plugin_gets_the_cluster_if_the_kubeconfig_says_so() {
         let plugin = |more: &str| {
             let user =
                 format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: ./bin/aws{more}}}");

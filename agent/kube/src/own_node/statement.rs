@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_is_not_there_is_told_apart_from_one_that_may_not_be_asked_for() {
+    async fn a_missing_node_a_forbidden_node_and_no_answer_are_different_errors() {
         let absent = told(Some((404, refusal(404, "NotFound")))).await.unwrap_err();
         assert_eq!(absent, Untold::NotRegistered("a".into()));
         assert!(absent.is_expected() && absent.may_pass());
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_kubeconfig_of_a_kubelet_is_told_apart() {
+    async fn a_foreign_kubeconfig_and_a_missing_one_are_different_errors() {
         let (folder, admin) = kubeconfig("http://127.0.0.1:1", "kubernetes-admin");
         let refused = tell(&admin, &statement()).await.unwrap_err();
         assert!(matches!(&refused, Untold::Refused(said) if said.contains("not a kubelet's")), "{refused}");

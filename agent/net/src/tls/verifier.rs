@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn without_authorities_the_error_says_so() {
+    fn an_error_without_authorities_names_the_reason() {
         let refused = |rule| judge(&RuleVerifier(rule), &CertificateDer::from(vec![]), NAME).unwrap_err();
         let none = || Err(Error::General("install ca-certificates".into()));
         assert!(refused(Rule::VouchedForBy(Box::new(none))).contains("install ca-certificates"));

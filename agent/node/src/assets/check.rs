@@ -24,7 +24,7 @@ pub enum Status {
 
 impl Check {
     /// The result of the answers of all servers of a file or image.
-    pub(super) fn of(servers: Vec<(String, Outcome)>) -> Check {
+    pub(super) fn from_outcomes(servers: Vec<(String, Outcome)>) -> Check {
         let is_one = servers.len() == 1;
         let mut status = Status::Missing;
         let mut problems = Vec::new();
@@ -55,7 +55,7 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(number, outcome)| (format!("https://{number}"), outcome.clone()));
-        let Check { status, problems } = Check::of(servers.collect());
+        let Check { status, problems } = Check::from_outcomes(servers.collect());
         (status, problems)
     }
 

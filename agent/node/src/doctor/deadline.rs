@@ -47,14 +47,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_has_not_come_in_time_is_not_known() {
+    async fn a_question_without_an_answer_in_time_is_unknown() {
         assert_eq!(with_timeout(QUESTION, std::future::ready(7)).await, Ok(7));
         let error = with_timeout(Duration::ZERO, std::future::pending::<()>()).await.unwrap_err().to_string();
         assert!(error.contains("no answer within 0 s"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_look_that_hangs_is_left_behind() {
+    async fn a_check_that_hangs_is_abandoned() {
         assert_eq!(run_in_thread(CHECK_TIMEOUT, || 7).await, Ok(7));
         let (keep, hangs) = channel::<()>();
         let error = run_in_thread(Duration::from_millis(10), move || hangs.recv().is_ok()).await.unwrap_err();

@@ -10,6 +10,7 @@ use kops_agent_plan::doctor::{Outcome, Seen, Service, ServiceKind};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::{KubernetesVersion, NodeConfig};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
+use kops_agent_process::exit;
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::bootstrap_client;
 use kops_agent_spec::facts::Facts;
@@ -20,7 +21,7 @@ use kops_agent_store::Store;
 use super::deadline::{CHECK_TIMEOUT, QUESTION, run_in_thread, with_timeout};
 use super::delivered;
 use super::services::service;
-use crate::exit;
+use crate::failure::exit_code_of;
 use crate::options::NodeOptions;
 use crate::redaction::error_text;
 use crate::{decide, machine, spec};
@@ -96,7 +97,7 @@ pub(super) async fn wanted(
                     wanted.add(&desired, &undelivered(options, &desired).await);
                     Outcome::Answers
                 }
-                Ok(Err(error)) if exit::code_of(&error) == exit::CONFIGURATION => {
+                Ok(Err(error)) if exit_code_of(&error) == exit::CONFIGURATION => {
                     Outcome::Fails(error_text(&error))
                 }
                 // kops-controller accepts connections, but serves no configuration to this machine.
@@ -132,7 +133,7 @@ async fn decided(
     facts: Facts,
 ) -> Result<(NodeConfig, DesiredState)> {
     let before = machine::before(&options.source.node_root)?;
-    let hashes = HashSource::known_and(machine::remembered_hashes(&options.source.node_root)?);
+    let hashes = HashSource::offline_with(machine::remembered_hashes(&options.source.node_root)?);
     let followed = spec::followed(&options.source.node_root, &facts)?;
     let boot = Followed::in_effect(followed.as_ref(), boot, &options.source.follow).clone();
     let spec = spec::read_of(store, options, boot, facts, hashes, &before).await?;

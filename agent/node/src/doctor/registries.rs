@@ -67,7 +67,7 @@ impl Registries {
         logins: &Logins,
         image: &str,
     ) -> Vec<(String, Outcome)> {
-        let image = Reference::of(image);
+        let image = Reference::parse(image);
         let login = logins.of_image(&image);
         let mut servers = Vec::new();
         for (server, base) in self.servers(&image) {
@@ -289,7 +289,7 @@ struct Reference<'a> {
 }
 
 impl Reference<'_> {
-    fn of(image: &str) -> Reference<'_> {
+    fn parse(image: &str) -> Reference<'_> {
         let (registry, path) = match image.split_once('/') {
             Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (host, path),
             _ => (DOCKER_HUB.0, image),

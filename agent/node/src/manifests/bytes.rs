@@ -25,7 +25,7 @@ pub(super) struct Bytes {
 impl Bytes {
     /// Reads at most `most` + 1 bytes of a file. If `is_searched` is false, reading stops after the `beginning`. If `is_searched` is true,
     /// reading continues until a part names kOps' API.
-    pub(super) fn of(path: &Path, most: usize, is_searched: bool) -> io::Result<Bytes> {
+    pub(super) fn from_file(path: &Path, most: usize, is_searched: bool) -> io::Result<Bytes> {
         Bytes::from_reader(File::open(path)?, most, is_searched)
     }
 

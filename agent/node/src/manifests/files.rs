@@ -85,7 +85,7 @@ impl Source {
 
     /// A finding about a field, or about the document if `field` is empty.
     pub(super) fn finding(&self, field: &str, problem: String) -> Finding {
-        let lines = self.lines.get_or_init(|| Lines::of(&self.text));
+        let lines = self.lines.get_or_init(|| Lines::parse(&self.text));
         let line = lines.line_of(&self.text, field).map_or(self.line, |line| self.lines_before + line);
         Finding { file: self.file.to_string(), line: Some(line), field: field.to_owned(), problem }
     }
@@ -146,7 +146,7 @@ impl Contents {
     /// Adds the manifests of a file. Fails if all files together exceed a limit.
     fn add_file(&mut self, path: &Path, is_named: bool, told: &mut Told) -> Result<()> {
         let left = MOST_BYTES.saturating_sub(self.bytes);
-        let bytes = match Bytes::of(path, left, !is_named) {
+        let bytes = match Bytes::from_file(path, left, !is_named) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.add_unreadable(unreadable(path, &error), true, told);

@@ -81,13 +81,13 @@ impl Nodes<'_> {
             .filter(|role| !roles.contains(role));
         let supposed_groups: Vec<InstanceGroup> = missing.map(group_of_role).collect();
         let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
-        let of_cluster = Fields::of(source);
+        let of_cluster = Fields::new(source);
         let size_of_cluster = source.size();
         // Each checked group, with the problems in the manifest of any group with equal settings.
         let mut decided: Vec<(InstanceGroup, Vec<(Severity, Problem)>)> = Vec::new();
         for (group, source) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
             let decisive = supposed::decisive(group);
-            let of_group = source.map(Fields::of);
+            let of_group = source.map(Fields::new);
             let is_there = |place: &Place| match place {
                 Place::Cluster(field) => of_cluster.has(field),
                 Place::Group(field) => of_group.as_ref().is_some_and(|fields| fields.has(field)),
@@ -98,7 +98,7 @@ impl Nodes<'_> {
                 if problem.field.is_empty() {
                     return Some((of_group.as_ref()?, "spec".to_owned()));
                 }
-                match places.of(problem)? {
+                match places.find(problem)? {
                     Place::Cluster(field) => Some((&of_cluster, field)),
                     Place::Group(field) => Some((of_group.as_ref()?, field)),
                 }
@@ -192,7 +192,7 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn of(source: &Source) -> Fields<'_> {
+    fn new(source: &Source) -> Fields<'_> {
         Fields { source, is_template: RefCell::default() }
     }
 

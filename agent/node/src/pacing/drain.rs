@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_that_are_still_there_are_told_with_why() {
+    fn remaining_pods_are_named_with_the_reason() {
         let left = |name: &str, why: &str| Remaining {
             pod: Leaving {
                 namespace: "n".into(),

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_told_with_its_holder() {
+    fn the_wait_for_a_slot_names_the_holders_and_the_reason() {
         let holder = |node: &str, number: u32| SlotHolder {
             node: node.into(),
             lease: format!("kops-agent-disruption.nodes.{number}"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_do_is_not_forgotten_because_nothing_answers() {
+    fn slots_of_other_nodes_count_while_no_server_answers() {
         let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
         let known = |busy, unknown| ReceivedAnswers { busy, unknown, ..ReceivedAnswers::default() };
         assert!(!known(None, ago(10)).is_unknown_for_long(false), "an API server may be starting");

@@ -125,7 +125,7 @@ async fn a_node_applies_its_endpoint_as_the_user_of_its_certificate() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told() {
+async fn failures_of_a_registration_are_reported() {
     tls::install_provider();
     let (server, clients) = (authority("server"), authority("discovery-ca"));
     let (url, _asked) = service(&server, &clients, 404).await;

@@ -6,20 +6,20 @@ use anyhow::Result;
 use kops_agent_host::{Host, Report, Waits};
 use kops_agent_net::retry::Pauses;
 use kops_agent_net::tls::CaBundle;
-use kops_agent_process::service_manager;
+use kops_agent_process::{exit, service_manager};
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::bootstrap_client;
 use kops_agent_spec::failure::Kind;
 
 use super::{PAUSES, Printer};
 use crate::condition::{self, Compared};
+use crate::convergence;
 use crate::failure::kind_of;
 use crate::last_applied::{self, Instead, StandIn};
 use crate::machine::{self, noted};
 use crate::next::next;
 use crate::options::{HostSettings, NodeOptions, RunOptions};
 use crate::redaction::error_text;
-use crate::{convergence, exit};
 
 /// The pause between two tries after a rollback. The pause is long, because a retry succeeds only once the cluster has
 /// a different configuration. Jitter makes the pause up to twice as long.

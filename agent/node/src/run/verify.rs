@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use kops_agent_host::system::{sandbox, systemd::run_outside};
 use kops_agent_host::{Depth, Drift, Error as HostError, Host};
 use kops_agent_plan::diff::{Keeping, Plan};
-use kops_agent_process::{program, service_manager};
+use kops_agent_process::{exit, program, service_manager};
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::bootstrap_client;
 
@@ -21,7 +21,7 @@ use crate::next::next;
 use crate::options::{HostSettings, NodeOptions, RunOptions};
 use crate::plan::plan;
 use crate::redaction::error_text;
-use crate::{convergence, exit, pacing, renewal};
+use crate::{convergence, pacing, renewal};
 
 /// The unit of a repair outside a sandbox.
 const REPAIR: &str = "kops-agent-repair.service";

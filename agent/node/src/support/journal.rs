@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_cloud_init_only_what_the_boot_script_says_is_told() {
+    fn of_cloud_init_only_lines_of_the_boot_script_are_kept() {
         let line = |said: &str| format!("2026-11-25T10:00:00.000001+0000 node cloud-init[612]: {said}\n");
         let script = [
             "kops-agent: downloading https://m/nodeup",

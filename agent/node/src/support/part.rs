@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_keeps_its_end_in_whole_lines() {
+    fn a_part_that_is_too_long_keeps_its_last_whole_lines() {
         let line = format!("{}\n", "harmless ".repeat(11));
         let text = format!("{}last\n", line.repeat(LONGEST / line.len() + 10));
         let kept = bytes(Part::text("x", Ok(text)));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_too_long_only_what_is_kept_is_looked_at() {
+    fn of_a_part_that_is_too_long_only_the_kept_end_is_searched() {
         // A key that begins in the margin is recognized, and no byte of the key is kept.
         let harmless = format!("{}\n", "harmless ".repeat(11));
         let key =

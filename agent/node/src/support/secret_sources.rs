@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_tells_what_is_free_text_in_it_and_what_is_public() {
+    fn a_desired_state_separates_free_text_from_public_text() {
         let pod = "spec: {containers: [{env: [{name: HCLOUD_TOKEN, value: of-the-cloud}]}]}";
         let mut desired = DesiredState::default();
         desired.add(File { free_text: Some(FreeText::Variables), ..File::text("/m", pod) });
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_are_given_away_where_something_has_told_what_is_secret() {
+    fn journals_are_included_only_if_all_secrets_are_known() {
         let untold = || SecretFact::Untold("it is hung".into());
         for (known, is_known) in [
             (vec![], true),

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_environments_only_names_are_told() {
+    fn of_environments_only_names_are_shown() {
         let shown = "Id=kubelet.service\nEnvironment=A=1 \"B=x y=z\" TOKEN=a\\\"b\nNRestarts=0\n\nId=x.service\nEnvironment=\n\
                      EnvironmentFiles=/etc/a b (ignore_errors=yes)\nEnvironmentFiles=\nEnvironmentFiles=/etc/*.env (ignore_errors=no)\n";
         let (told, known) = without_values(shown);

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plan_adopts_and_cannot_repair_counts() {
+    fn adopted_and_unrepairable_resources_of_a_plan_count_as_changes() {
         let kept = [
             json!({"resource": "file /a", "why": "no longer wanted"}),
             json!({"resource": "file /b", "why": "read-only", "keeping": "unmended"}),

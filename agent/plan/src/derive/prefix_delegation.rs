@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_sets_no_number_is_told() {
+    fn a_group_without_max_pods_gets_a_warning() {
         for (cluster, group, is_told) in [
             (with("true"), "role: Node", true),
             (with("true"), "role: Master", true),

@@ -10,8 +10,7 @@ use serde_with::{apply, skip_serializing_none};
 
 use crate::resolve::NodeConfig;
 use crate::resource::{File, FreeText};
-use kops_agent_spec::go_yaml;
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::{self, is_zero};
 use kops_agent_spec::{ContainerEnvVar, Quantity};
 
 use super::paths;

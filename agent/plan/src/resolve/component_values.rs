@@ -146,7 +146,7 @@ impl Component<'_> {
     }
 
     /// Checks names. `known` has the names that all releases know, and `known_since` has the names that only some releases know.
-    fn known<'a>(
+    fn names<'a>(
         &mut self,
         field: &str,
         kind: &str,

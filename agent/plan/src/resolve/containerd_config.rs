@@ -241,7 +241,7 @@ fn check_type(field: &str, path: &[&str], value: &Value, version: i64, problems:
 mod tests {
     use super::*;
 
-    fn of(version: i64) -> Versions {
+    fn versions(version: i64) -> Versions {
         Versions { written: version, readable: Some(version) }
     }
 
@@ -291,7 +291,7 @@ mod tests {
                  everything except a whole number",
             ),
         ] {
-            let (problems, _) = told(|problems| check_file("f", text, of(4), problems));
+            let (problems, _) = told(|problems| check_file("f", text, versions(4), problems));
             assert!(problems.contains(part), "{text}: {problems}");
         }
     }
@@ -300,18 +300,21 @@ mod tests {
     fn ignored_settings_of_a_new_file_give_a_warning() {
         let text =
             "version = 4\nmine = 1\n[plugins.'io.containerd.grpc.v1.cri'.registry]\nx = 1\n[plugins.cri]\n";
-        let (problems, warnings) = told(|problems| check_file("f", text, of(4), problems));
+        let (problems, warnings) = told(|problems| check_file("f", text, versions(4), problems));
         assert_eq!((problems.as_str(), warnings.len()), ("", 3), "{warnings:#?}");
         // containerd migrates a file of an older version.
         let older = text.replace("version = 4", "version = 2");
-        assert_eq!(told(|problems| check_file("f", &older, of(4), problems)), (String::new(), Vec::new()));
+        assert_eq!(
+            told(|problems| check_file("f", &older, versions(4), problems)),
+            (String::new(), Vec::new())
+        );
     }
 
     #[test]
     fn unknown_keys_of_known_plugins_give_a_warning() {
         let text = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\nSystemdCgroups = true\nRoot = ''\n\
                     [plugins.'io.containerd.snapshotter.v1.overlayfs']\nroot_paths = '/x'\n";
-        let (problems, warnings) = told(|problems| check_file("f", text, of(2), problems));
+        let (problems, warnings) = told(|problems| check_file("f", text, versions(2), problems));
         assert_eq!(problems, "");
         assert_eq!(
             warnings,
@@ -357,7 +360,7 @@ mod tests {
             ),
         ] {
             let (problems, warnings) =
-                told(|problems| check_value("f", path, &Value::from(""), of(version), problems));
+                told(|problems| check_value("f", path, &Value::from(""), versions(version), problems));
             assert_eq!(problems, "");
             match part {
                 Some(part) => assert!(warnings[0].contains(part), "{path:?}: {warnings:?}"),

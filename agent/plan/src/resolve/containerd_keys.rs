@@ -51,7 +51,7 @@ impl Keys {
     }
 
     /// The names of the keys, each with the name of its type.
-    fn known(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+    fn names_and_types(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
         self.known.split_whitespace().map(name_and_type)
     }
 }
@@ -133,7 +133,7 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
     (0..path.len()).find_map(|at| {
         let key = path[at];
         let keys = Keys::find(plugin, &path[..at], version)?;
-        let names = || keys.known().map(|(name, _)| name);
+        let names = || keys.names_and_types().map(|(name, _)| name);
         if names().any(|known| known.eq_ignore_ascii_case(key)) {
             return None;
         }
@@ -157,7 +157,7 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
 /// does not list the path's table.
 pub(super) fn other_type(plugin: &str, path: &[&str], value: &Value, version: i64) -> Option<&'static str> {
     let (key, table) = path.split_last()?;
-    let mut known = Keys::find(plugin, table, version)?.known();
+    let mut known = Keys::find(plugin, table, version)?.names_and_types();
     let (_, wanted) = known.find(|(name, _)| name.eq_ignore_ascii_case(key))?;
     (type_name(value) != wanted).then_some(wanted)
 }

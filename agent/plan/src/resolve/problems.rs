@@ -85,7 +85,7 @@ pub(super) struct ProblemRedactor {
 }
 
 impl ProblemRedactor {
-    pub(super) fn of(config: &NodeupConfig) -> ProblemRedactor {
+    pub(super) fn from_config(config: &NodeupConfig) -> ProblemRedactor {
         // Serialization cannot fail, because the type of the configuration is our own.
         let config = serde_json::to_value(config).unwrap_or_default();
         let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn few_problems_are_listed_and_the_last_one_says_so() {
+    fn few_problems_are_listed_and_the_last_one_mentions_the_rest() {
         let mut problems = Problems::default();
         for number in (0..MOST).chain(0..MOST) {
             problems.add("spec.a", format!("is wrong {number}"));

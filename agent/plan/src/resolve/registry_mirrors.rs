@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_that_containerd_does_not_look_for_give_a_warning() {
+    fn registries_that_containerd_never_asks_for_give_a_warning() {
         for registry in ["*", "docker.io", "registry.example.com:5000", "10.0.0.1:5000", "docker.io/"] {
             assert_eq!(warnings(registry, "https://m"), [""; 0], "{registry}");
         }

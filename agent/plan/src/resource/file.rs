@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
 use super::Mode;
-use kops_agent_spec::base64_text;
+use kops_agent_spec::redaction::decoded_base64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,7 +35,7 @@ impl Content {
     pub fn in_clear(&self) -> Option<String> {
         match self {
             Content::Text(text) => Some(text.clone()),
-            Content::Base64(encoded) => base64_text::decoded(encoded),
+            Content::Base64(encoded) => decoded_base64(encoded),
             _ => None,
         }
     }

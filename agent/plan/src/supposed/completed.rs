@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_wrote_stays() {
+    fn values_from_the_user_stay_in_a_completed_spec() {
         let Completed { clusters, fields } = completed(
             &cluster(
                 "kubernetesVersion: v1.35.1, containerd: {version: 2.0.1, runc: {version: 1.2.0}}, kubelet: {cgroupRoot: /a}, \

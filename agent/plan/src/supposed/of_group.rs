@@ -141,7 +141,7 @@ mod tests {
     use crate::supposed::{all_machines, names};
     use kops_agent_spec::kops_release::KopsRelease;
 
-    fn of(cloud: CloudProvider, image: &str, machine_type: &str) -> String {
+    fn narrowed_names(cloud: CloudProvider, image: &str, machine_type: &str) -> String {
         let group = InstanceGroupSpec {
             image: image.to_owned(),
             machine_type: machine_type.to_owned(),
@@ -174,18 +174,18 @@ mod tests {
             ("075585003325/Flatcar-stable-4230.2.0-hvm", "flatcar; amd64, arm64"),
             ("cos-cloud/cos-stable-121-18867-90-4", "cos; amd64, arm64"),
         ] {
-            assert_eq!(of(CloudProvider::Openstack, image, "large"), machines, "{image}");
+            assert_eq!(narrowed_names(CloudProvider::Openstack, image, "large"), machines, "{image}");
         }
     }
 
     #[test]
     fn unknown_image_names_exclude_no_machine() {
-        let all = of(CloudProvider::Aws, "", "");
+        let all = narrowed_names(CloudProvider::Aws, "", "");
         assert!(all.starts_with("amzn, centos, ") && all.ends_with("; amd64, arm64"), "{all}");
         for image in
             ["ami-0123456789abcdef0", "123456789012/golden-2026-01-02", "debian-golden-2026", "ubuntu-18.04"]
         {
-            assert_eq!(of(CloudProvider::Aws, image, ""), all, "{image}");
+            assert_eq!(narrowed_names(CloudProvider::Aws, image, ""), all, "{image}");
         }
     }
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn machine_types_give_the_architecture() {
-        let is = |cloud, name| of(cloud, "debian-12", name);
+        let is = |cloud, name| narrowed_names(cloud, "debian-12", name);
         for name in
             ["m6g.large", "c7gn.xlarge", "im4gn.large", "t4g.small", "a1.large", "m6g.large,m7g.large"]
         {

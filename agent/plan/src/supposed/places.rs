@@ -39,12 +39,12 @@ impl<'a> Places<'a> {
 
     /// The field that has most probably caused this problem. `None` if no field of the manifests can have caused the problem, such as a
     /// problem of a hash or a keyset.
-    pub fn of(&self, Problem { field, problem }: &Problem) -> Option<Place> {
+    pub fn find(&self, Problem { field, problem }: &Problem) -> Option<Place> {
         if field.starts_with("KubeletConfig.taints[") {
-            let taints = self.taints.get_or_init(|| Taints::of(self.cluster, self.group, self.is_there));
+            let taints = self.taints.get_or_init(|| Taints::new(self.cluster, self.group, self.is_there));
             return taints.place(problem).cloned();
         }
-        let lists = || self.lists.get_or_init(|| ListsOfRole::of(self.cluster, self.group));
+        let lists = || self.lists.get_or_init(|| ListsOfRole::new(self.cluster, self.group));
         possible(field, self.cluster, self.group, lists).into_iter().find(self.is_there)
     }
 }
@@ -59,7 +59,7 @@ struct ListsOfRole {
 }
 
 impl ListsOfRole {
-    fn of(cluster: &Cluster, group: &InstanceGroup) -> ListsOfRole {
+    fn new(cluster: &Cluster, group: &InstanceGroup) -> ListsOfRole {
         let role = group.spec.role;
         let hooks = |hooks: &[HookSpec]| {
             let is_of_role = |hook: &HookSpec| hook.roles.is_empty() || hook.roles.contains(&role);
@@ -163,7 +163,7 @@ struct Taints {
 }
 
 impl Taints {
-    fn of(cluster: &Cluster, group: &InstanceGroup, is_there: &dyn Fn(&Place) -> bool) -> Taints {
+    fn new(cluster: &Cluster, group: &InstanceGroup, is_there: &dyn Fn(&Place) -> bool) -> Taints {
         let mut of_problem = BTreeMap::new();
         let (mut wrong, mut valid) = (None, None);
         for (in_manifest, field, taints) in lists(cluster, group) {
@@ -308,7 +308,7 @@ mod tests {
 
     /// The place of a problem, if the manifests have all possible fields.
     fn place_of(field: &str, problem: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
-        Places::new(cluster, group, &|_| true).of(&Problem::new(field, problem))
+        Places::new(cluster, group, &|_| true).find(&Problem::new(field, problem))
     }
 
     fn in_group(field: &str) -> Option<Place> {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_kops_joins_or_shortens_are_told_apart() {
+    fn problems_in_lists_that_kops_joins_or_shortens_get_their_own_places() {
         let cluster = "hooks: [{name: a, roles: [Master]}, {name: b}], packages: [x], sysctlParameters: [c=1], \
                        fileAssets: [{name: c}]";
         let group = "role: Node, hooks: [{name: g}], packages: [y], sysctlParameters: [a=1, b=1], \
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_taint_is_told_at_its_own_place() {
+    fn a_wrong_taint_gets_its_own_place() {
         let (cluster, group) = with_taints("Node");
         let place = |problem: &str| place_of("KubeletConfig.taints[0]", problem, &cluster, &group);
         for (taint, first) in [
@@ -376,11 +376,11 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_is_told_only_where_the_manifests_have_it() {
+    fn a_taint_has_a_place_only_where_the_manifests_have_it() {
         let found = |role: &str, problem: &str, field: &str| {
             let (cluster, group) = with_taints(role);
             let is_there = |place: &Place| *place == InCluster(field.to_owned());
-            Places::new(&cluster, &group, &is_there).of(&Problem::new("KubeletConfig.taints[0]", problem))
+            Places::new(&cluster, &group, &is_there).find(&Problem::new("KubeletConfig.taints[0]", problem))
         };
         // The version of the API decides which of two fields has the taints of a control plane.
         for field in ["spec.masterKubelet.taints[0]", "spec.controlPlaneKubelet.taints[0]"] {
@@ -405,7 +405,7 @@ mod tests {
         let places = Places::new(&cluster, &group, &is_there);
         for (index, taint) in taints.iter().enumerate() {
             let problem = Problem::new("KubeletConfig.taints[0]", taint_problem(taint).unwrap());
-            assert_eq!(places.of(&problem), in_group(&format!("spec.taints[{index}]")));
+            assert_eq!(places.find(&problem), in_group(&format!("spec.taints[{index}]")));
         }
         assert_eq!(asked.get(), taints.len());
     }
@@ -425,7 +425,7 @@ mod tests {
         let only = |field: &str, place: &str, role: &str| {
             let is_there = |there: &Place| *there == InCluster(place.to_owned());
             let group = InstanceGroup::parse(format!("{{spec: {{role: {role}}}}}").as_bytes(), "").unwrap();
-            Places::new(&Cluster::default(), &group, &is_there).of(&Problem::new(field, ""))
+            Places::new(&Cluster::default(), &group, &is_there).find(&Problem::new(field, ""))
         };
         for (field, place) in [
             ("APIServerConfig.Authentication.oidc.issuerURL", "spec.kubeAPIServer.oidcIssuerURL"),

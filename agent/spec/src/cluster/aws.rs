@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
-use crate::omit::is_zero;
+use crate::go_yaml::is_zero;
 use crate::scalars::Quantity;
 
 /// The CSI driver for EBS volumes.

@@ -7,7 +7,7 @@ use crate::cluster::aws::{
     EBSCSIDriverSpec, LoadBalancerControllerSpec, NodeTerminationHandlerSpec, PodIdentityWebhookSpec,
     WarmPoolSpec,
 };
-use crate::omit::is_zero;
+use crate::go_yaml::is_zero;
 use crate::openstack::OpenstackSpec;
 
 /// The cloud that a cluster runs in. At most one field is set.

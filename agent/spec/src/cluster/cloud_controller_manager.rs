@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
 use crate::duration::Duration;
+use crate::go_yaml::is_zero;
 use crate::kube_scheduler::LeaderElectionConfiguration;
-use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
 /// kOps' settings of the cloud-controller-manager.

@@ -18,13 +18,13 @@ use crate::cluster::etcd::EtcdClusterSpec;
 use crate::cluster::iam::{IAMSpec, ServiceAccountIssuerDiscoveryConfig};
 use crate::containerd::ContainerdConfig;
 use crate::customization::{FileAssetSpec, HookSpec};
+use crate::go_yaml::is_zero;
 use crate::kube_apiserver::KubeAPIServerConfig;
 use crate::kube_controller_manager::KubeControllerManagerConfig;
 use crate::kube_proxy::KubeProxyConfig;
 use crate::kube_scheduler::KubeSchedulerConfig;
 use crate::kubelet::KubeletConfigSpec;
 use crate::networking::NetworkingSpec;
-use crate::omit::is_zero;
 use crate::scalars::IntOrString;
 
 /// The desired state of a cluster, with the field names of kOps' internal API.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
 use crate::duration::Duration;
+use crate::go_yaml::is_zero;
 use crate::network_plugins::EnvVar;
-use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]

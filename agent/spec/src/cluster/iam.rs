@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
-use crate::omit::is_zero;
+use crate::go_yaml::is_zero;
 
 /// Cloud identities of nodes and service accounts.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]

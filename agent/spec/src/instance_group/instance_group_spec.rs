@@ -10,8 +10,8 @@ use crate::cluster::cluster_spec::RollingUpdate;
 use crate::containerd::ContainerdConfig;
 use crate::customization::{FileAssetSpec, HookSpec, VolumeMountSpec};
 use crate::duration::Duration;
+use crate::go_yaml::is_zero;
 use crate::kubelet::KubeletConfigSpec;
-use crate::omit::is_zero;
 use crate::role::InstanceGroupRole;
 use crate::scalars::Quantity;
 

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_decide_about_other_lines_are_told_from_values() {
+    fn lines_that_control_other_lines_differ_from_values() {
         for line in [
             "{{ if .x }}",
             "  {{- range .groups }}",

@@ -34,7 +34,7 @@ impl Entry {
 
 impl Lines {
     /// Indexes a text. The index of a text of 4 GiB or more is empty.
-    pub fn of(text: &str) -> Lines {
+    pub fn parse(text: &str) -> Lines {
         let mut lines = Lines::default();
         if u32::try_from(text.len()).is_err() {
             return lines;
@@ -177,9 +177,9 @@ spec:
             ("spec.other.field", Some(6)),
             ("status", None),
         ] {
-            assert_eq!(Lines::of(TEXT).line_of(TEXT, path), line, "{path}");
+            assert_eq!(Lines::parse(TEXT).line_of(TEXT, path), line, "{path}");
         }
-        let line_of = |text: &str, path: &str| Lines::of(text).line_of(text, path);
+        let line_of = |text: &str, path: &str| Lines::parse(text).line_of(text, path);
         assert_eq!(line_of("{kind: Cluster}", "kind"), None);
         assert_eq!(line_of("- a: 1\n- b: 2\n", "[1].b"), Some(2));
         assert_eq!(line_of("ä:\r\n- 1\r\n- - 2\r\n  -   b: c\r\n", "ä[1][1].b"), Some(4));
@@ -187,7 +187,7 @@ spec:
 
     #[test]
     fn the_longest_key_and_the_last_value_count() {
-        let line_of = |text: &str, path: &str| Lines::of(text).line_of(text, path);
+        let line_of = |text: &str, path: &str| Lines::parse(text).line_of(text, path);
         for (labels, line) in [("a: 1\na.b: 2\n", 2), ("a.b: 2\na: 1\n", 1), ("a.b: 0\na: 1\na.b: 2\n", 3)] {
             assert_eq!(line_of(labels, "a.b"), Some(line), "{labels}");
         }
@@ -197,14 +197,14 @@ spec:
     #[test]
     fn a_comment_after_a_dash_is_no_key() {
         let text = "a:\n-   # first: x\n  b: 1\n- # second: y\n  b: 2\n";
-        assert_eq!(Lines::of(text).line_of(text, "a[0].b"), Some(3));
-        assert_eq!(Lines::of(text).line_of(text, "a[1].b"), Some(5));
+        assert_eq!(Lines::parse(text).line_of(text, "a[0].b"), Some(3));
+        assert_eq!(Lines::parse(text).line_of(text, "a[1].b"), Some(5));
     }
 
     #[test]
     fn values_end_where_their_collections_end() {
         let ends =
-            |text: &str| -> Vec<u32> { Lines::of(text).entries.iter().map(|entry| entry.end).collect() };
+            |text: &str| -> Vec<u32> { Lines::parse(text).entries.iter().map(|entry| entry.end).collect() };
         assert_eq!(ends("a:\n- b: 1\n  c: 2\n- d\ne:\n  f: 1\n"), [5, 4, 3, 4, 5, 7, 7]);
         // The search for the last field skips the values of all earlier fields.
         let many = format!("a:\n{}z: 1\n", "  b: 1\n".repeat(1000));

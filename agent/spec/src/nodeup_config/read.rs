@@ -81,7 +81,7 @@ mod tests {
     const URL: &str = "s3://clusters/c.example.com/igconfig/node/nodes/nodeupconfig.yaml";
 
     #[test]
-    fn an_empty_config_writes_what_kops_always_writes() {
+    fn an_empty_config_has_the_fields_that_kops_always_writes() {
         let written = serde_json::to_value(NodeupConfig::default()).unwrap();
         assert_eq!(
             written,

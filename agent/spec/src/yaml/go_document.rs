@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_occur_twice_are_told() {
+    fn duplicate_keys_are_reported() {
         let document = read("a: 1\nb: [{}, {c: {d: 1, 'd': 2}}]\na: 2\n");
         assert_eq!(document.value, json!({"a": 2, "b": [{}, {"c": {"d": 2}}]}));
         assert_eq!(document.duplicates.paths, ["b[1].c.d", "a"]);

@@ -70,7 +70,7 @@ fn the_newest_plan_of_a_node_stands_for_its_group() {
 }
 
 #[test]
-fn nodes_of_a_group_that_disagree_are_told() {
+fn disagreements_between_nodes_of_a_group_are_reported() {
     let nodes = [
         superseded("i-1", planned(EARLIER, "kubelet.service")),
         superseded("i-2", planned("2026-11-26T11:00:00Z", "containerd.service")),
@@ -113,7 +113,7 @@ fn a_group_whose_nodes_trust_other_authorities_than_the_cluster_has_a_note() {
 }
 
 #[test]
-fn what_is_not_known_of_a_node_is_said() {
+fn an_unknown_or_superseded_node_says_why() {
     let at = |time: &str| {
         let mut node = current("i", "a=");
         node.configured.as_mut().unwrap().last_heartbeat_time = time.into();

@@ -19,7 +19,7 @@ fn observed(machine_type: &str, image: &str, gib: u32) -> ObservedMachine {
 }
 
 #[test]
-fn each_difference_that_a_node_observes_is_told() {
+fn each_difference_that_a_node_observes_is_reported() {
     let spec = "  image: ami-2\n  machineType: m5.large\n  rootVolumeSize: 128\n";
     let same = MachineComparison::default();
     assert_eq!(wanted(spec).compare(&observed("m5.large", "ami-2", 128)), same);
@@ -38,7 +38,7 @@ fn each_difference_that_a_node_observes_is_told() {
 }
 
 #[test]
-fn what_is_not_observed_or_not_in_the_spec_is_neither_the_same_nor_another() {
+fn values_missing_on_the_node_or_in_the_spec_are_not_compared() {
     let spec = "  image: ami-2\n  machineType: m5.large\n  rootVolumeSize: 128\n  rootVolumeType: gp3\n";
     let wanted = wanted(&format!("{spec}{ADDITIONAL}"));
     let compared = wanted.compare(&ObservedMachine::new(None, None));
@@ -112,7 +112,7 @@ fn the_specs_of_groups_are_read_as_written_until_no_controller_renews_them() {
 }
 
 #[test]
-fn what_another_has_written_is_not_read() {
+fn observed_machines_of_another_form_are_rejected() {
     let value = observed("m5.large", "ami-1", 64).value().unwrap();
     assert!(ObservedMachine::read(&value).is_ok());
     for (from, to) in [
@@ -137,7 +137,7 @@ proptest! {
 
     /// A difference is reported only for values that both the node and the spec have.
     #[test]
-    fn nothing_is_told_that_was_not_observed(
+    fn only_observed_differences_are_reported(
         machine_type in proptest::option::of("[a-z]{1,3}"), image in proptest::option::of("ami-[0-9]{1,2}"),
         size in proptest::option::of(1u32..4), wanted_type in "[a-z]{0,3}", wanted_image in "(ami-[0-9]{1,2})?",
         wanted_size in proptest::option::of(1u32..4),

@@ -187,7 +187,7 @@ fn a_paused_rollout_is_not_done_by_configurations_that_may_have_changed() {
 }
 
 #[test]
-fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
+fn a_group_whose_configuration_is_unknown_gets_no_order_and_has_a_problem() {
     let mut cluster = Cluster::new(&[("a", 1), ("b", 1)]);
     cluster
         .seen
@@ -269,7 +269,7 @@ fn pods_that_crash_more_than_before_are_a_failure_until_the_operator_resumes() {
 }
 
 #[test]
-fn a_node_whose_pods_crash_as_before_is_done_after_two_looks() {
+fn a_node_whose_pods_crash_as_before_is_done_after_two_checks() {
     let mut cluster = settling(web(1, false));
     cluster.containers.insert("a-00".into(), web(2, false));
     cluster.step();

@@ -40,7 +40,7 @@ fn a_policy_is_manual_unless_it_says_otherwise() {
 }
 
 #[test]
-fn a_group_differs_from_the_cluster_where_it_says_so() {
+fn settings_of_a_group_override_settings_of_the_cluster() {
     let policy = Policy::read(
         "cluster: {follow: automatic, maxUnavailable: 10%, canary: 2, drain: always, healthTimeout: 60, nodeTimeout: 120,\n\
          \x20 windows: [Mon-Fri 22:00-05:00 Europe/Berlin]}\n\

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use kops_agent_spec::{parse_timestamp, timestamp};
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};

@@ -166,7 +166,7 @@ fn blockers_are_checked_before_a_node_begins_and_keep_it_from_a_reboot() {
 }
 
 #[test]
-fn what_blocks_reboots_is_short_in_the_status() {
+fn reasons_that_block_reboots_are_short_in_the_status() {
     let mut cluster = cluster(&[("a", 2)]);
     cluster.rollout.blocked_by = Blockers { pods: "app=batch".into(), ..Blockers::default() };
     let long = "it burns\n".repeat(1 << 17);

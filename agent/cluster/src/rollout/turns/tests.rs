@@ -80,7 +80,7 @@ fn all_keys_of_the_config_map_fit_into_it_together() {
 }
 
 #[test]
-fn the_limit_holds_workers_and_says_so_and_no_control_plane() {
+fn the_limit_holds_workers_with_a_reason_and_no_control_plane() {
     let mut cluster = Cluster::new(&[("masters", 1), ("a", 2), ("b", 1)]);
     let decide = |cluster: &Cluster, elsewhere| {
         let Cluster { rollout, members, seen, now, .. } = cluster;

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_its_channel_is_forgotten_and_what_is_of_another_is_not() {
+    fn attempts_of_removed_add_ons_are_forgotten_in_their_own_channel_only() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         let elsewhere = Addon { channel: "s3://b/other.yaml".into(), ..addon("a", "1") };
         for one in [&addon("a", "1"), &addon("b", "1"), &elsewhere] {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_looked_at_at_the_interval_at_the_end_of_a_pause_and_soon_after_an_outage_began() {
+    fn rounds_start_at_the_interval_after_a_pause_and_soon_after_an_outage_began() {
         let (now, minute) = (Instant::now(), 60 * SECOND);
         let after = |unread, ends: Option<Duration>| {
             next_look(now, minute, unread, ends.map(|ends| now + ends)) - now

@@ -22,6 +22,12 @@ struct OfAddon {
     channel: String,
 }
 
+impl OfAddon {
+    fn new(addon: &Addon) -> OfAddon {
+        OfAddon { addon: addon.name.clone(), channel: addon.channel.clone() }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfChannel {
     channel: String,
@@ -50,9 +56,9 @@ impl AddonMetrics {
             let of_channel = OfChannel { channel: channel.clone() };
             self.readable.get_or_create(&of_channel).set(i64::from(read.is_ok()));
         }
-        let seen: BTreeSet<OfAddon> = round.addons.iter().map(|(addon, _)| of(addon)).collect();
+        let seen: BTreeSet<OfAddon> = round.addons.iter().map(|(addon, _)| OfAddon::new(addon)).collect();
         for (addon, state) in &round.addons {
-            let of_addon = of(addon);
+            let of_addon = OfAddon::new(addon);
             // Create the counter now, so that it exports 0 before the first failure.
             let failures = self.failures.get_or_create_owned(&of_addon);
             if let State::Failed(..) = state {
@@ -133,10 +139,6 @@ impl AddonMetrics {
         register_build(&mut registry);
         registry
     }
-}
-
-fn of(addon: &Addon) -> OfAddon {
-    OfAddon { addon: addon.name.clone(), channel: addon.channel.clone() }
 }
 
 #[cfg(test)]

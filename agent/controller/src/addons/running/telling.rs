@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_as_it_was_is_told_once_and_each_attempt_is() {
+    fn an_unchanged_state_is_reported_once_and_each_attempt_is_reported() {
         let mut telling = Telling::default();
         let first = messages(telling.news(&round(State::Failed("no".into(), Duration::from_secs(5)))));
         let passed_over =

@@ -14,7 +14,7 @@ async fn asked_from(world: &World, from: Ipv4Addr, token: &str, body: Vec<u8>) -
 }
 
 #[tokio::test]
-async fn a_grant_is_written_down_with_the_node_and_what_it_was_given() {
+async fn a_grant_is_logged_with_the_node_and_its_certificates() {
     test_log::start();
     let world = World::new().await;
     let body = for_certificates(&["kubelet", "kube-proxy"], &KeyPair::generate().unwrap());

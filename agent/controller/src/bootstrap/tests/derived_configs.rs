@@ -90,7 +90,7 @@ async fn machines_that_start_together_share_one_derivation_and_later_ones_its_ha
 }
 
 #[tokio::test]
-async fn what_was_saved_since_is_served_and_no_hash_is_asked_for_twice() {
+async fn an_edited_group_is_served_and_no_hash_is_requested_twice() {
     let downloads = mirror();
     let example = Example::new(&downloads.url());
     let derived = example.derived(LIMITS);
@@ -124,7 +124,7 @@ async fn a_publisher_that_never_answers_ends_a_derivation_in_time() {
 }
 
 #[tokio::test]
-async fn what_was_told_before_a_failure_is_not_asked_for_again() {
+async fn hashes_that_arrived_before_a_failure_are_not_requested_again() {
     kops_agent_net::tls::install_provider();
     let (is_slow, asked) = (Arc::new(AtomicBool::new(true)), Arc::<Mutex<Vec<String>>>::default());
     let (slow, paths) = (is_slow.clone(), asked.clone());
@@ -244,7 +244,7 @@ async fn a_keyset_that_may_not_be_read_is_no_absent_one() {
 }
 
 #[tokio::test]
-async fn what_an_operator_has_put_there_comes_first_and_a_control_plane_gets_nothing() {
+async fn a_nodeupconfig_in_the_store_comes_first_and_a_control_plane_gets_nothing() {
     let (world, downloads) = (World::new().await, mirror());
     let example = Example::new(&downloads.url());
     let grants = |derives| {

@@ -309,7 +309,7 @@ async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
 
 /// The server does not know the load balancer's address, but knows the addresses of all servers.
 #[tokio::test]
-async fn only_what_is_no_servers_own_address_may_be_a_load_balancers() {
+async fn only_an_address_of_no_server_may_be_a_load_balancers() {
     let world = World::behind_a_load_balancer().await;
     let servers =
         Arc::new(HetznerServers::at(&world.hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap());

@@ -5,7 +5,7 @@ use x509_parser::pem::Pem;
 use super::*;
 
 #[tokio::test]
-async fn a_machine_gets_certificates_that_say_what_the_cloud_says() {
+async fn a_machine_gets_certificates_with_the_names_from_the_cloud() {
     let world = World::new().await;
     let machine = world.machine(ID);
     let key = KeyPair::generate().unwrap();

@@ -198,7 +198,7 @@ async fn a_certificate_that_no_node_may_have_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_bootstrap_is_refused_by_its_form() {
+async fn requests_of_another_form_are_rejected() {
     let world = World::new().await;
     let client = world.client(Ipv4Addr::LOCALHOST);
     let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status().as_u16();

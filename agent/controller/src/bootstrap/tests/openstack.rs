@@ -58,7 +58,7 @@ async fn a_server_that_asks_from_its_address_becomes_a_node() {
 }
 
 #[tokio::test]
-async fn what_asks_from_anothers_address_gets_nothing() {
+async fn a_request_from_another_servers_address_gets_nothing() {
     let world = World::new().await;
     world.openstack.put(1, known("nodes-1a2b3c", [127, 0, 0, 2]));
     world.openstack.put(2, known("nodes-4d5e6f", ADDRESS));

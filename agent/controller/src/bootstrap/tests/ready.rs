@@ -249,7 +249,7 @@ async fn probes_are_answered_while_no_thread_of_the_server_is_free() {
 }
 
 #[tokio::test]
-async fn what_does_not_live_says_so() {
+async fn a_process_that_is_not_live_fails_both_probes() {
     struct Dead;
     impl Health for Dead {
         fn not_live(&self) -> Option<String> {

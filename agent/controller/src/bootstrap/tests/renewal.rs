@@ -108,7 +108,7 @@ fn renewals(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn a_node_that_is_ready_is_given_what_a_bootstrap_would_give_it() {
+async fn a_ready_node_gets_the_same_certificates_as_at_bootstrap() {
     let world = World::new().await;
     let machine = node(&world, ID);
     let present = kubelet(&world, ID);
@@ -177,7 +177,7 @@ async fn a_certificate_that_is_not_good_ends_the_handshake_and_is_written_down()
 /// The server rejects a chain of several certificates early. Otherwise webpki would try 20 authorities of one name in all orders, which
 /// takes seconds.
 #[tokio::test]
-async fn a_client_that_shows_certificates_beside_its_own_is_refused_before_a_path_is_looked_for() {
+async fn a_client_that_shows_more_than_its_own_certificate_is_refused_before_verification() {
     test_log::start();
     let world = World::new().await;
     let machine = node(&world, ID);
@@ -245,7 +245,7 @@ async fn the_machine_must_be_the_one_whose_certificate_it_shows() {
 }
 
 #[tokio::test]
-async fn the_cloud_is_asked_again_what_the_machine_is() {
+async fn a_renewal_asks_the_cloud_again_about_the_machine() {
     for (instance, reason) in [
         (
             Instance { state: "terminated".into(), ..Instance::of_group(CLUSTER, "nodes") },
@@ -301,7 +301,7 @@ async fn no_other_names_are_given_than_by_a_bootstrap() {
 }
 
 #[tokio::test]
-async fn a_node_that_asks_without_end_is_told_when_to_come_again_and_costs_others_nothing() {
+async fn a_node_that_repeats_requests_is_limited_and_costs_other_nodes_nothing() {
     let world = World::new().await;
     let (machine, other) = (node(&world, ID), node(&world, OTHER_ID));
     let present = kubelet(&world, ID);

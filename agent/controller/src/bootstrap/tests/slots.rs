@@ -61,7 +61,7 @@ async fn only_a_server_that_knows_of_no_slots_is_taken_for_one_without() {
 }
 
 #[tokio::test]
-async fn a_node_that_asks_for_slots_without_end_is_told_when_to_come_again() {
+async fn a_node_that_repeats_requests_for_slots_is_limited() {
     let world = World::new().await;
     let root = root(&world);
     let ours = [format!("https://{}/", world.address)];

@@ -71,7 +71,7 @@ async fn many_nodes_are_identified_and_given_ranges_by_the_same_calls() {
 }
 
 #[tokio::test]
-async fn a_node_without_a_range_is_labelled_told_of_and_given_one_once_there_is_one() {
+async fn a_node_without_a_range_is_labelled_has_an_event_and_gets_a_range_later() {
     let ec2 = StandIn::start().unwrap();
     ec2.put(NAME, nodes());
     let cluster = cluster(&ec2, Mood::Good).await;
@@ -142,7 +142,7 @@ async fn a_range_that_the_api_server_refuses_keeps_from_no_labels() {
 }
 
 #[tokio::test]
-async fn a_dry_run_shows_what_would_be_given() {
+async fn a_dry_run_shows_ranges_and_assigns_none() {
     let ec2 = StandIn::start().unwrap();
     ec2.put(NAME, nodes().with_ipv6_prefixes(&[PREFIX]));
     let mut cluster = cluster(&ec2, Mood::Good).await;

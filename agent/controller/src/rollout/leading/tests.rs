@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::*;
 
 #[test]
-fn what_a_decision_depends_on_is_read_of_a_node() {
+fn a_rollout_reads_its_fields_of_a_node() {
     let node = json!({
         "metadata": {
             "name": "i-1", "labels": {INSTANCE_GROUP: "masters", CONTROL_PLANE_LABEL: ""},

@@ -40,7 +40,7 @@ impl UnitState {
     };
 
     /// The state of an existing unit that either runs or is inactive without a failure.
-    pub fn known(enablement: Enablement, running: bool) -> UnitState {
+    pub fn existing(enablement: Enablement, running: bool) -> UnitState {
         let rests = if running { Rest::No } else { Rest::Yes };
         UnitState { is_known: true, enablement, running, rests, ..UnitState::UNKNOWN }
     }
@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn while_a_unit_waits_for_its_restart_nothing_says_whether_it_runs() {
-        let running = UnitState::known(Enablement::Enabled, true);
+        let running = UnitState::existing(Enablement::Enabled, true);
         assert_eq!(running.runs(), Some(true));
         assert_eq!(UnitState { starting: true, ..running }.runs(), Some(true));
         assert_eq!(UnitState { restarting: true, ..running }.runs(), None);
-        assert_eq!(UnitState::known(Enablement::Enabled, false).runs(), Some(false));
+        assert_eq!(UnitState::existing(Enablement::Enabled, false).runs(), Some(false));
         assert_eq!(UnitState::UNKNOWN.runs(), Some(false));
     }
 }

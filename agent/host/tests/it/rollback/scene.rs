@@ -114,8 +114,8 @@ impl Systemd for Node {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Error> {
         let known = self.units.lock();
         let state = |unit: &&str| match known.get(*unit) {
-            Some((true, running)) => UnitState::known(Enablement::Enabled, *running),
-            Some((false, running)) => UnitState::known(Enablement::Disabled, *running),
+            Some((true, running)) => UnitState::existing(Enablement::Enabled, *running),
+            Some((false, running)) => UnitState::existing(Enablement::Disabled, *running),
             None => UnitState::UNKNOWN,
         };
         Ok(units.iter().map(state).collect())

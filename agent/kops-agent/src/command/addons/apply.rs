@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_says_what_was_done_and_what_was_not() {
+    fn a_report_lists_applied_and_failed_work() {
         let done = Report {
             name: "a".into(),
             objects: 2,

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_has_a_column_for_what_is_there_and_for_what_is_wanted() {
+    fn the_table_has_a_column_for_installed_and_one_for_wanted_versions() {
         let row = |name: &str, state, installed: &str, wanted: &str| Row {
             name: name.into(),
             namespace: "kube-system".into(),

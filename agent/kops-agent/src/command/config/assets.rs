@@ -6,7 +6,7 @@ mod listed;
 use anyhow::Result;
 use kops_agent_controller::addons;
 use kops_agent_node::assets::{Assets, Status};
-use kops_agent_node::exit;
+use kops_agent_process::exit;
 use kops_agent_spec::terminal::one_line;
 
 use crate::cli::{AssetsArgs, Output};

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_and_what_was_not_is_told_apart() {
+    fn a_summary_counts_changed_refused_and_failed_nodes() {
         let mut found = Found::default();
         assert_eq!(print(&found).unwrap(), exit::CONVERGED);
         found.patches.insert("i-1".into(), NodePatch::default());

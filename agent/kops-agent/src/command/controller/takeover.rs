@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_ready_weighs_more_than_what_cannot_be_told() {
+    fn a_finding_that_is_not_ready_outweighs_an_unknown_one() {
         let finding = |state| Finding { what: "x", state, why: String::new() };
         let code_of =
             |states: &[State]| code(&states.iter().map(|state| finding(*state)).collect::<Vec<_>>());

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_line_a_group_and_what_is_unclear_below() {
+    fn the_table_has_a_line_a_group_and_notes_below() {
         let silent = SeenNode { name: "i-2".into(), group: "nodes".into(), ..SeenNode::default() };
         assert_eq!(
             text_of(&[superseded("i-1", &planned()), silent]),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn no_kubelet_ends_the_table_by_what_it_writes_into_its_own_node() {
+    fn long_or_unsafe_texts_of_a_kubelet_do_not_break_the_table() {
         let long = "x\u{1b}[2J".repeat(1 << 15);
         let mut named = superseded(&long, &planned());
         named.group.clone_from(&long);

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_kubelet_ends_the_table_by_what_it_writes_into_its_own_node() {
+    fn long_texts_of_a_kubelet_do_not_break_the_table() {
         let told = "x".repeat(1 << 17);
         let row = Row {
             group: told.clone(),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_line_a_node_and_what_is_wrong_below() {
+    fn the_table_has_a_line_a_node_and_problems_below() {
         let runs = Some(Configuration { hash: "0123456789abcdef=".into(), since: "t".into() });
         let row = |name: &str| Row {
             name: name.into(),

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_changed_gets_a_line() {
+    fn only_changed_rows_get_a_line() {
         let mut printed = Printed::default();
         let mut anew = |rows: Vec<Row>| -> Vec<Value> {
             let text = printed.anew(rows, Output::Json).unwrap();

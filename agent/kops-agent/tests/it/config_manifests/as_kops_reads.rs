@@ -62,7 +62,7 @@ fn a_wrong_type_says_that_the_rest_of_its_document_is_not_checked() {
 }
 
 #[test]
-fn kinds_and_plugins_that_kops_does_not_have_are_told() {
+fn kinds_and_plugins_that_kops_does_not_have_are_reported() {
     let group = GROUP.replace("kind: InstanceGroup", "kind: InstanceGroups");
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group)]),

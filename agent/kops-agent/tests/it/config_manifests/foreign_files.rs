@@ -87,7 +87,7 @@ fn a_group_of_a_missing_cluster_is_an_error_beside_files_of_other_programs() {
 }
 
 #[test]
-fn what_nobody_can_read_is_told_and_the_check_goes_on() {
+fn an_unreadable_file_is_reported_and_the_check_goes_on() {
     let folder = folder(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{GROUP}  kubelet: {{maxPods: -5}}\n"))]);
     symlink("nowhere.yaml", folder.path().join("gone.yaml")).unwrap();
     symlink("loop.yaml", folder.path().join("loop.yaml")).unwrap();
@@ -169,7 +169,7 @@ fn names_from_a_template_are_neither_equal_nor_missing() {
 }
 
 #[test]
-fn a_version_or_cloud_from_a_template_leaves_the_rest_checked_or_told() {
+fn a_version_or_cloud_from_a_template_leaves_other_fields_checked_or_reported() {
     let wrong = format!("{GROUP}  kubelet: {{maxPods: -5}}\n");
     let version = CLUSTER.replace("1.34.2", "\"{{ .version }}\"");
     expect(

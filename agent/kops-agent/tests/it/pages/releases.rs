@@ -188,7 +188,7 @@ fn booted(release: KopsRelease) -> BTreeSet<(u64, String)> {
 }
 
 #[test]
-fn the_page_of_releases_is_what_ran() {
+fn the_page_of_releases_lists_the_cases_that_ran() {
     let page = read(PAGE);
     let (prose, tables) =
         page.split_once(GENERATED).unwrap_or_else(|| panic!("{PAGE} has no line {GENERATED}"));
@@ -206,7 +206,7 @@ fn the_page_of_releases_is_what_ran() {
 }
 
 #[test]
-fn the_readme_says_of_each_release_what_ran() {
+fn the_readme_has_the_results_of_each_release() {
     let readme = read("README.md");
     for Ran { release, passing: [written, derived], .. } in KopsRelease::supported().map(Ran::new) {
         let name = if release == KopsRelease::NEWEST {

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn login<'a>(logins: &'a Logins, image: &str) -> Option<&'a str> {
-        logins.of_image(&Reference::of(image))
+        logins.of_image(&Reference::parse(image))
     }
 
     #[test]

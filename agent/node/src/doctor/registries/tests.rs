@@ -25,7 +25,7 @@ fn names_of_images_are_read_as_docker_reads_them() {
         ("quay.io/a/b@sha256:00", "quay.io", "a/b", "sha256:00"),
     ] {
         assert_eq!(
-            Reference::of(image),
+            Reference::parse(image),
             Reference { registry, repository: repository.into(), version },
             "{image}"
         );
@@ -41,7 +41,7 @@ fn mirrors(named: &[(&str, &[&str])], are_in_configuration: bool) -> Registries 
 
 /// The URLs of an image's manifest, in the order in which they are requested.
 fn manifests(registries: &Registries, image: &str) -> Vec<String> {
-    let image = Reference::of(image);
+    let image = Reference::parse(image);
     let servers = registries.servers(&image);
     servers.into_iter().map(|(_, base)| image.manifest_at(base.unwrap()).to_string()).collect()
 }
@@ -180,7 +180,7 @@ async fn a_mirror_gets_the_login_of_the_images_name_and_no_other() {
         requests.lock().clear();
         let client = LocationClient::new().unwrap();
         let image = "quay.io/a/b:1";
-        let reference = Reference::of(image);
+        let reference = Reference::parse(image);
         let (_, mirror) = registries.servers(&reference).remove(0);
         let logins = logins(of_login);
         let login = logins.of_image(&reference);
@@ -228,7 +228,7 @@ async fn a_password_is_sent_over_tls_or_to_this_machine_only() {
 
 /// After a failure of the login server, it is unknown whether the registry has the image.
 #[tokio::test]
-async fn failures_of_the_login_server_are_told_as_its_own() {
+async fn failures_of_the_login_server_are_not_blamed_on_the_registry() {
     for (realm, problem) in [
         ("http://127.0.0.1:1/token", "its login server does not answer: "),
         ("/no-token", "its login server gives no token"),

@@ -9,7 +9,7 @@ use serde_with::{apply, skip_serializing_none};
 
 use crate::desired::paths;
 use crate::resolve::{NodeConfig, Taint};
-use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::go_yaml::is_zero;
 use kops_agent_spec::{Duration, KubeletConfigSpec};
 
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]

@@ -64,7 +64,7 @@ pub(super) fn check(component: &mut Component<'_>, config: &KubeAPIServerConfig)
         // A list with one empty entry counts as an empty list.
         let is_empty = names.iter().all(String::is_empty) && names.len() < 2;
         let names = items(names).filter(|_| !is_empty).map(|(_, name)| name);
-        component.known(field, "admission plugin", names, &PLUGINS, &PLUGINS_OF_SOME);
+        component.names(field, "admission plugin", names, &PLUGINS, &PLUGINS_OF_SOME);
     }
     let disabled: BTreeSet<&String> = disabled.iter().collect();
     for name in enabled.iter().filter(|name| disabled.contains(name)) {

@@ -101,7 +101,7 @@ pub(super) fn check(component: &mut Component<'_>, runtime_config: &BTreeMap<Str
         match parts.as_slice() {
             [group, version] | [group, version, _] => {
                 let version = format!("{group}/{version}");
-                component.known(FIELD, "API version", [version.as_str()], &VERSIONS, &VERSIONS_OF_SOME);
+                component.names(FIELD, "API version", [version.as_str()], &VERSIONS, &VERSIONS_OF_SOME);
             }
             _ => component.refuse_value(
                 FIELD,

@@ -122,7 +122,7 @@ pub(super) fn runs_node_ipam(controllers: &[String]) -> bool {
 pub(super) fn check(component: &mut Component<'_>, names: &[String]) {
     let names = items(names).map(|(_, name)| name).filter(|name| *name != "*");
     let names = names.map(|name| name.strip_prefix('-').unwrap_or(name));
-    component.known("controllers", "controller", names, &CONTROLLERS, &CONTROLLERS_OF_SOME);
+    component.names("controllers", "controller", names, &CONTROLLERS, &CONTROLLERS_OF_SOME);
 }
 
 #[cfg(test)]

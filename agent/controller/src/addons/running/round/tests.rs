@@ -218,7 +218,7 @@ fn stands(addons: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
 }
 
 #[tokio::test]
-async fn what_is_due_is_applied_once_and_what_is_current_costs_no_request_of_its_own() {
+async fn due_add_ons_are_applied_once_and_current_ones_cost_no_request_of_their_own() {
     let mut played = Played::begin(Leadership::uncontested()).await;
     played.change(|scene| scene.channel(&[("a", "1", ""), ("b", "1", "")]));
     assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "applied")]));
@@ -317,7 +317,7 @@ async fn one_that_is_slow_keeps_none_back() {
 }
 
 #[tokio::test]
-async fn a_channel_that_cannot_be_read_changes_nothing_and_keeps_what_was_known() {
+async fn an_unreadable_channel_changes_nothing_and_keeps_the_backoffs() {
     let mut played = Played::begin(Leadership::uncontested()).await;
     played.change(|scene| {
         scene.channel(&[("a", "1", "")]);
@@ -369,7 +369,7 @@ async fn an_add_on_of_two_channels_is_the_last_one_s() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_not_told_of_leaves_its_add_ons_as_they_are() {
+async fn add_ons_stay_unchanged_if_their_namespace_cannot_be_read() {
     let mut played = Played::begin(Leadership::uncontested()).await;
     for status in [403, 500] {
         played.change(|scene| {
@@ -394,7 +394,7 @@ async fn a_replica_that_does_not_lead_applies_nothing() {
 }
 
 #[tokio::test]
-async fn an_authority_that_is_there_is_not_looked_for_at_each_look() {
+async fn an_existing_authority_is_not_read_in_each_round() {
     let mut played = Played::begin(Leadership::uncontested()).await;
     played.change(|scene| {
         scene.channel(&[("a", "1", "needsPKI: true")]);

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_that_no_controller_leads_says_so() {
+    fn the_table_shows_that_no_controller_leads_a_rollout() {
         let (rollout, other) = (rollout(), Status { rollout: "r-0".into(), ..Status::default() });
         let text = table(&Shown::new(Some(rollout.clone()), &other, None));
         assert_eq!(text, "rollout r-1: not begun: no controller leads it\n");
