@@ -65,7 +65,7 @@ fn golden_image_md_works_as_printed() {
         ["opt/kops/conf/kube_env.yaml", "etc/kops-agent/environment"].map(|file| node.root().join(file));
     for file in &given {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, "").unwrap();
+        fs::write(file, "x").unwrap();
     }
     walk.run("kops-agent reset");
     for file in given.iter().chain([&record]) {
