@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod service_account;
+
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;

@@ -304,6 +304,15 @@ fn the_page_of_the_fleet_has_each_early_warning_with_its_reasons() {
 }
 
 #[test]
+fn an_alert_reads_each_early_warning() {
+    let rules = Repository::of_this_checkout().script("packaging/prometheus/rules.yaml").unwrap();
+    let (_, alert) = rules.split_once("- alert: KopsAgentEarlyWarning\n").unwrap();
+    let expression = alert.lines().next().unwrap();
+    let names = EARLY_WARNINGS.join("|");
+    assert!(expression.contains(&format!("condition=~\"{names}\"")), "{expression}");
+}
+
+#[test]
 fn the_readme_is_short() {
     let words = Page::read("README.md").text.split_whitespace().count();
     assert!(words < 900, "README.md has {words} words, and is to have fewer than 900");

@@ -2,6 +2,8 @@
 //! of the example cluster instead of the operator's machine. Paths of the machine lead to a folder. Stand-ins replace
 //! the programs of others, and accept every call. The module `kops` checks the commands and flags of kOps.
 
+mod golden_image;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,17 +42,20 @@ const NOT_RUN: [(&str, &str, &str); 8] = [
 const A_ROTATION: &str = "a controller leads the rollouts: tests/cluster/tests/rotation.rs";
 
 /// Other programs that are replaced by stand-ins. A stand-in accepts every call.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 17] = [
     "apt-get",
     "aws",
     "ausearch",
+    "cloud-init",
     "crictl",
     "debmirror",
     "dnf",
     "getenforce",
+    "image-builder",
     "journalctl",
     "kops",
     "kubectl",
+    "packer",
     "restorecon",
     "rpm",
     "setenforce",
@@ -192,8 +197,8 @@ fn program(path: &Path, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A script that runs the agent for this machine. `fleet`, `doctor` and `config assets --check` may exit with 4,
-/// because the example has problems.
+/// A script that runs the agent for this machine, and confirms `reset`. `fleet`, `doctor` and `config assets --check`
+/// may exit with 4, because the example has problems.
 fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
     let store = &node.cluster.store;
     let variables: String =
@@ -207,6 +212,7 @@ fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
          --version) exec {agent} \"$@\" ;;\n\
          config) {agent} \"$@\" || [ $? = 4 ]; exit ;;\n\
          status) exec {agent} \"$@\" --root {root} ;;\n\
+         reset) exec {agent} \"$@\" --root {root} --yes ;;\n\
          fleet) {agent} \"$@\" --kubeconfig {kubeconfig} || [ $? = 4 ]; exit ;;\n\
          esac\n\
          case \"$*\" in *--conf*) ;; *) set -- \"$@\" --conf {conf} ;; esac\n\
