@@ -191,7 +191,6 @@ fn an_order_ends_with_its_timeout_a_pause_and_an_abort() {
         assert!(cluster.status.ordered.is_empty(), "{state:?}");
     }
 
-    // A new rollout was started before the order was taken back.
     let mut other = begun();
     let configuration = Rollout { id: "r-2".into(), program: None, ..other.rollout.clone() };
     other.status = Status::default();
