@@ -99,7 +99,7 @@ impl Matrix {
         Matrix { scenarios, recovered: Mutex::default() }
     }
 
-    /// The number of different trees on which a next run was tried. Trees with the same [`likeness`] count as one.
+    /// The number of different trees on which a next run was tried. Trees with the same `likeness` count as one.
     pub fn recoveries(&self) -> usize {
         self.recovered.lock().len()
     }
