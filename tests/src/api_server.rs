@@ -28,6 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const SLOW_FOR: Duration = Duration::from_millis(600);
 const FAST_FOR: Duration = Duration::from_millis(200);
 
+/// An API server and its etcd.
 #[derive(Debug)]
 pub struct ApiServer {
     folder: TempDir,

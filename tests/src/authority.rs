@@ -73,7 +73,7 @@ impl Authority {
     }
 }
 
-/// A subject with this common name. rcgen's default subject has a different common name.
+/// A subject with only this common name. rcgen's default subject has a different common name.
 pub fn common_name(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);

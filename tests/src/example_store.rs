@@ -100,8 +100,8 @@ impl ExampleStore {
         write_file(&self.kube_env(NODES), &nodes_kube_env(&ca.certificate))
     }
 
-    /// Writes the configuration that `kops update cluster` derives for the group. Returns the configuration's `NodeupConfigHash`, which
-    /// a machine's boot config can contain.
+    /// Writes the configuration that `kops update cluster` derives for the group. Returns the configuration's `NodeupConfigHash`. If a
+    /// machine's boot config contains this hash, the machine is pinned to the configuration.
     pub fn write_nodeup_config(&self, group: &str, config: &str) -> anyhow::Result<String> {
         let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
         let folder = self.cluster_folder().join("igconfig").join(role).join(group);

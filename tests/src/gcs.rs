@@ -84,7 +84,8 @@ impl Gcs {
     }
 }
 
-/// The response to a request for an object of a bucket, which is a folder in `root`. The request must have this token.
+/// The response to a request for an object, or for the list of a bucket's objects. The buckets are the folders in `root`. The request
+/// must have this token.
 pub fn answer(head: &Head, root: &Path, token: &str) -> Answer {
     if head.header("authorization") != Some(&format!("Bearer {token}")) {
         return Answer::Text(401, String::new());

@@ -112,6 +112,7 @@ struct State {
 }
 
 impl KopsController {
+    /// Starts the server under the server name of the example cluster.
     pub fn start(served: Served) -> anyhow::Result<KopsController> {
         KopsController::start_as(&server_name(), served)
     }

@@ -65,7 +65,7 @@ pub struct Api {
     pub page_size: &'static str,
     /// The default and the maximum number of machines per page.
     pub per_page: [usize; 2],
-    /// The parameter that sorts the newest machines first. If the API has no such parameter, the newest machines are on the last page.
+    /// The parameter that sorts the newest machines first, if the API has one. If a request lacks it, the newest machines are last.
     pub newest_first: Option<(&'static str, &'static str)>,
     /// Whether a response header contains the number of machines on all pages.
     pub says_total: bool,

@@ -97,6 +97,7 @@ impl<S: Send + 'static> StandInApi<S> {
     }
 }
 
+/// A response with this status and text.
 pub(crate) fn said(status: u16, text: impl Into<String>) -> Response<String> {
     let mut response = Response::new(text.into());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -164,7 +164,7 @@ impl Sts {
         self.0.url()
     }
 
-    /// The host name and the port of the stand-in.
+    /// The host and the port of the stand-in.
     pub fn host(&self) -> String {
         self.0.host()
     }
@@ -232,7 +232,7 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
     }
 }
 
-/// A signed request, split into the parts that its signature covers.
+/// A signed request, with its signature and the parts that the signature covers.
 struct Signed {
     method: String,
     query: String,

@@ -55,8 +55,9 @@ impl Machine {
         options: &[&str],
         prepare: impl FnOnce(&Path),
     ) -> Machine {
-        // The folder is not in /tmp. A tmpfs would need memory, and an overlayfs cannot be the upper layer of the machine's
-        // overlayfs. From the name of the folder, tests/machines/sweep reads the id of the test's process.
+        // The folder is not in /tmp, which may be a tmpfs or an overlayfs. A tmpfs would need memory, and an overlayfs cannot
+        // be the upper layer of the machine's overlayfs. tests/machines/sweep reads the id of the test's process from the
+        // folder's name.
         let prefix = format!("kops-agent-machine.{}-", process::id());
         let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in("/var/tmp").unwrap();
         let files = folder.path().join("machine/files");

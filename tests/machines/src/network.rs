@@ -142,7 +142,7 @@ impl Network {
         let address = format!("{address}/{}", family.prefix_length());
         let mut add = vec!["address", "add", &address, "dev", "machines"];
         if family == Family::Ipv6 {
-            // Duplicate address detection would delay the address. It is not needed, because no machine has this address.
+            // Duplicate address detection would delay the address. It is not needed: no machine has this address.
             add.push("nodad");
         }
         self.ip(&add);

@@ -141,7 +141,7 @@ pub fn a_stuck_run_is_ended(machine: &Machine) {
 }
 
 /// The message of a panic reaches the journal. To cause a panic, the test starts control-plane mode in a unit that allows
-/// no threads.
+/// no threads. Without threads, the runtime of control-plane mode panics.
 pub fn a_panic_reaches_the_journal(machine: &Machine) {
     const PANICS: &str = "panics.service";
     let failed = machine.try_run(&[

@@ -41,7 +41,7 @@ const UNITS: [(&str, &str); 12] = [
 const VERBS: [&str; 9] =
     ["state", "start", "start", "restart", "enable", "start", "disable", "stop", "state"];
 
-/// Units of types that [`UNITS`] does not have, and units that every machine has.
+/// Units of several types. Every machine has these units.
 const OTHERS: [&str; 10] = [
     "-.mount",
     "-.slice",

@@ -110,7 +110,7 @@ fn apt_alone(machine: &Machine, packages: &[String]) -> f64 {
     timed(machine, &command)
 }
 
-/// The URL paths of the downloads that a run has requested.
+/// The URL paths of the downloads that a run has requested, without the `.sha256` files.
 fn downloaded(cluster: &Cluster) -> Vec<String> {
     let requests = cluster.downloads.requests();
     let paths = requests.iter().filter_map(|request| request.strip_prefix("GET ")?.split(' ').next());
@@ -118,8 +118,8 @@ fn downloaded(cluster: &Cluster) -> Vec<String> {
     paths.into_iter().map(str::to_owned).collect()
 }
 
-/// Downloads `urls` with the host's curl, through the machine's network link. Returns the duration in seconds and the size in
-/// megabytes.
+/// Downloads `urls` with the host's curl, through the machine's network link and to the disk of the machine's files. Returns the
+/// duration in seconds and the size in megabytes.
 fn curl_alone(machine: &Machine, urls: &[String]) -> (f64, u64) {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let mut command = vec!["curl", "--silent", "--show-error", "--fail", "--parallel"];
@@ -133,7 +133,7 @@ fn curl_alone(machine: &Machine, urls: &[String]) -> (f64, u64) {
     (seconds.trim().parse().unwrap(), bytes / 1_000_000)
 }
 
-/// Like [`TIMED`], but for a command on the host. The output goes nowhere.
+/// Like [`TIMED`], but for a command on the host. The command's output is discarded.
 const TIMED_ON_HOST: &str = r#"
 import subprocess, sys, time
 start = time.monotonic()
@@ -154,7 +154,7 @@ fn timeline(machine: &Machine) -> (Vec<String>, f64, f64) {
     (started.map(str::to_owned).collect(), took("packages"), took("downloads"))
 }
 
-/// The seconds that systemd needs to reload its unit files and to start `units` one after another.
+/// The seconds that systemd needs to reload its unit files and to start `units` one after another, in this order.
 fn units_alone(machine: &Machine, units: &[String]) -> f64 {
     for unit in units.iter().rev() {
         machine.run(&["systemctl", "stop", unit]);

@@ -80,6 +80,7 @@ fn boot(suite: &str, options: &[&str]) -> (Machine, Network) {
     (machine, network)
 }
 
+/// A blank loop device.
 struct Disk {
     device: String,
     _image: tempfile::NamedTempFile,
@@ -223,8 +224,8 @@ fn active_since(machine: &Machine, unit: &str) -> u64 {
     machine.show(unit, "ActiveEnterTimestampMonotonic").parse().unwrap()
 }
 
-/// Checks that kubelet and the runtime do not run while their volume is not mounted. Otherwise they would write into the
-/// folder of the mount point.
+/// Checks that kubelet and the runtime do not run while their volume is not mounted. Otherwise they would write to the root
+/// disk, into the empty folder at the mount point.
 fn nothing_runs_without_its_volume(machine: &Machine) {
     for unit in ["containerd.service", "kubelet.service"] {
         assert_eq!(machine.show(unit, "ActiveState"), "inactive", "{unit}");

@@ -169,6 +169,7 @@ fn of_newer_glibc() -> Vec<u8> {
     bytes
 }
 
+/// Checks each output format of `status` on a converged node.
 pub fn is_healthy(machine: &Machine) {
     let status = agent(machine, &["status"]);
     assert_eq!(status.code, Some(0), "{status:?}");

@@ -189,6 +189,7 @@ fn authority(name: &str) -> CertificateParams {
     params
 }
 
+/// A time in Azure's format. `seconds` are since 1970.
 fn written(seconds: i64) -> anyhow::Result<String> {
     let format = format_description!("[month]/[day]/[year repr:last_two] [hour]:[minute]:[second] -0000");
     Ok(OffsetDateTime::from_unix_timestamp(seconds)?.format(format)?)

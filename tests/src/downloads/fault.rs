@@ -50,8 +50,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The faulty response to a request for `file`. `None` if the fault does not affect this request. `asked_from` is
-    /// the offset of the first requested byte.
+    /// The faulty response to a request for `file`. `None` if the fault does not affect this request, and for
+    /// [`Fault::Silent`]. `asked_from` is the offset of the first requested byte.
     pub(super) fn answer(
         &self,
         method: &Method,

@@ -32,6 +32,7 @@ impl<'a> Addons<'a> {
         Addons { cluster, entries: Vec::new() }
     }
 
+    /// Adds or replaces an add-on in the channel, as `kops update cluster` does.
     pub fn put(&mut self, name: &str, entry: Value, manifest: &str) {
         match self.entries.iter_mut().find(|(known, _, _)| known == name) {
             Some(there) => *there = (name.to_owned(), entry, manifest.to_owned()),
@@ -40,6 +41,7 @@ impl<'a> Addons<'a> {
         self.write();
     }
 
+    /// Removes an add-on from the channel.
     pub fn drop(&mut self, name: &str) {
         self.entries.retain(|(known, _, _)| known != name);
         self.write();

@@ -46,7 +46,7 @@ macro_rules! for_each_cloud {
 }
 pub(crate) use for_each_cloud;
 
-/// A machine. Its group is `nodes`. On a cloud with small groups, machines are spread over several groups.
+/// A machine. It is in the group `nodes`, unless the groups of its cloud are too small for all machines.
 #[derive(Clone, Copy, Debug)]
 pub struct Lot {
     pub number: u32,

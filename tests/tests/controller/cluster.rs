@@ -349,6 +349,7 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// The exit code and the output of `controller takeover --check`.
     pub fn check_takeover(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let admin_kubeconfig = self.api.kubeconfig("admin", &["system:masters"]).unwrap();
         self.check_takeover_with(&admin_kubeconfig, arguments)
@@ -429,6 +430,7 @@ impl Cluster {
         self.with_configuration(command);
     }
 
+    /// The agent's command, without a verb.
     pub fn verb(&self) -> Command {
         let mut command = Command::new(agent());
         command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment.clone());

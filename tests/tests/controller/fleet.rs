@@ -61,6 +61,7 @@ fn give_certificate(root: &Path, record: &mut Value, file: &str, until: i32) {
     fs::write(root.join("var/lib/kops-agent/record.json"), record.to_string()).unwrap();
 }
 
+/// Runs a command. Returns its exit code, and its standard output followed by its standard error.
 fn ended(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();

@@ -119,7 +119,7 @@ fn motos_sts_identifies_the_machine() {
     let (status, answer) = world.ask(from, &token(&machine), &body);
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("BEGIN CERTIFICATE"), "{answer}");
-    // moto accepts every signature, but only known access keys. The key of this principal belongs to no instance.
+    // moto accepts every signature, but it knows the owner of each access key. An unknown key belongs to no instance.
     let unknown = Principal { access_key: "ASIAUNKNOWN".into(), ..machine };
     assert_eq!(world.ask(from, &token(&unknown), &body).0, 403);
 }
