@@ -57,8 +57,8 @@ pub struct Decision {
     /// The names of the cluster and of the instance group.
     pub names: [String; 2],
     pub facts: Facts,
-    /// Whether the configuration from the cluster spec equals the pinned one byte for byte. The user-data pins it by
-    /// its hash.
+    /// Whether the configuration from the cluster spec equals, byte for byte, the configuration that the user-data
+    /// pins by its hash.
     pub is_proven: bool,
     /// The kOps release that wrote the configuration. `None` if an older kops-agent applied it and did not record the
     /// release.
