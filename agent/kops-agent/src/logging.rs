@@ -15,12 +15,12 @@ use kops_agent_process::output::plain_lines;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use systemd_journal_logger::JournalLog;
 
-/// At this verbosity, libraries log too: thousands of lines per run, with requests and their headers. The limit is
-/// above 8, because kOps' boot script sets `--v=8` on each machine.
+/// From this verbosity on, libraries log too: thousands of lines per run, with requests and their headers. The limit
+/// is above 8, because kOps' boot script sets `--v=8` on each machine.
 const LIBRARIES: u8 = 10;
 
-/// Starts logging. `verbosity` is that of klog: 1 is the default, 2 also logs each step, and [`LIBRARIES`] also logs
-/// messages of libraries.
+/// Starts logging. `verbosity` is that of klog, and 1 is the default. From 2 on, each step is logged. From
+/// [`LIBRARIES`] on, libraries log too.
 pub fn start(verbosity: u8) {
     let (level, libraries) = heard(verbosity);
     let started = if stderr_is_the_journal() {
@@ -90,9 +90,9 @@ fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
     Some(step.fields.clone())
 }
 
-/// Logs why this process ends. If standard error is the journal, it is used, because the journal knows the unit of
-/// that stream. For other messages, the journal asks the kernel for the unit of the sender, and this process may end
-/// before that.
+/// Logs why this process ends. If standard error is the journal, the message goes to standard error, because the
+/// journal knows the unit of that stream. For other messages, the journal asks the kernel for the unit of the sender,
+/// and this process may end before that.
 pub fn last_words(why: &str) {
     if stderr_is_the_journal() && fields_of(why).is_none() {
         let lines: String = plain_lines(why).lines().map(|line| format!("<3>{line}\n")).collect();

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::{logging, output};
 
-/// How long a program that a run started may work without a sign of progress. Examples are a package manager that
-/// waits for locks, containerd that pulls images, and an operator's hook without a timeout.
+/// How long another program may work for a run without a sign of progress. Examples are a package manager that waits
+/// for locks, containerd that pulls images, and an operator's hook, whose unit may have no timeout.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// The start time of this process. The timeline of a run counts from it.

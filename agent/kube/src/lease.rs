@@ -81,8 +81,8 @@ impl Leadership {
         Leadership::none()
     }
 
-    /// How much longer this process may begin a write. `None` if it may not begin one now. A write that takes at most
-    /// [`Leadership::LONGEST_WRITE`] ends before another process may write.
+    /// How much longer this process may begin a write. `None` if it may not begin one now. A write that begins in this
+    /// time and takes at most [`Leadership::LONGEST_WRITE`] ends before another process may write.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining_at(Instant::now())
     }

@@ -118,7 +118,7 @@ async fn carry_out(
     Ok(outcome?)
 }
 
-/// Starts the units that must run before the node can request certificates. Returns the plan without these units.
+/// Starts the units that must run before the node can request certificates. Returns the plan of the remaining steps.
 async fn with_early_units(
     host: &Host,
     decision: &Decision,

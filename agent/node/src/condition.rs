@@ -129,7 +129,8 @@ pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
         let is_changed = !machine::open(root)?.drift()?.is_empty();
         tell_once(root, if is_changed { Compared::Differs } else { Compared::AsLeft }).await
     };
-    // An error on this machine is not retried. Only errors of the API server are retried.
+    // An error on this machine is not retried. The run retries only if the API server does not answer or has no Node
+    // yet.
     let told = retried(within, PAUSE, async || {
         tell().await.map_or_else(|error| Ok(Err(error)), |told| told.map(Ok))
     });
@@ -217,8 +218,8 @@ fn runs_controller(host: &Host) -> Option<bool> {
 }
 
 /// The version and the report of this program. Both are `None` if the services of this machine run another program,
-/// or if another program has replaced this one. Then only the other program reports, so that the reports do not
-/// overwrite each other.
+/// or if another program has replaced this one. The other program reports its own version, and a report of this
+/// program must not overwrite that version.
 fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramReport>) {
     let report = || -> Result<Option<ProgramReport>> {
         if !program::is_in_place()? || !ServiceProgram::of_machine(root)?.is_this_program()? {

@@ -57,8 +57,8 @@ pub struct Decision {
     /// The names of the cluster and of the instance group.
     pub names: [String; 2],
     pub facts: Facts,
-    /// Whether the configuration from the cluster spec equals the pinned one byte for byte. The user-data pins it by
-    /// its hash.
+    /// Whether the configuration from the cluster spec equals, byte for byte, the configuration that the user-data
+    /// pins by its hash.
     pub is_proven: bool,
     /// The kOps release that wrote the configuration. `None` if an older kops-agent applied it and did not record the
     /// release.
@@ -233,7 +233,7 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
 }
 
 /// The mistakes for every possible machine of the group. A mistake that only some of the possible machines have is a
-/// warning. Fails if there are mistakes and this machine may not read all files that decide the node.
+/// warning. Fails if there are mistakes, and this machine may not read one of the files that decide the node.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
     match problems.is_empty() || denied.is_empty() {

@@ -20,7 +20,7 @@ use ipvs::Own;
 use names::{is_own_interface, is_own_set, is_own_table};
 
 /// All variants of iptables. All are searched, because the default variant may have changed since the pods used
-/// iptables. The default comes last, because it is a link to one of the other variants.
+/// iptables. The default comes last: if the other variants are installed, the default only repeats one of them.
 const IPTABLES: [&str; 6] =
     ["iptables-nft", "iptables-legacy", "iptables", "ip6tables-nft", "ip6tables-legacy", "ip6tables"];
 /// The suffixes of the two specific variants of iptables.
@@ -50,7 +50,7 @@ pub trait PodNetwork: Send + Sync {
     fn remove(&self) -> Vec<String>;
 }
 
-/// Searches the caller's network namespace for the pod network.
+/// Finds and removes the pod network in the caller's network namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     /// Timeout of one program.

@@ -17,8 +17,9 @@ pub struct Answer {
     pub stderr: String,
 }
 
-/// Runs a program to its end. The program's environment has only the absolute folders of the caller's `PATH`. After
-/// `within`, the program and its children are killed. Fails if the program is not installed.
+/// Runs a program to its end. Only the absolute folders of the caller's `PATH` are passed on; the rest of the
+/// environment is not. If the program has not ended after `within`, it is killed with its children. Fails if the
+/// program is not installed.
 pub fn ask(command: &[&str], within: Duration) -> Result<Answer, Failure> {
     let program = command.first().copied().unwrap_or_default();
     let mut prepared = prepare(command)?;

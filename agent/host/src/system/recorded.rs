@@ -33,6 +33,7 @@ use crate::staged::write_file;
 use kops_agent_pki::PemPair;
 use packages::Packaged;
 
+/// File of the recorded requests, one a line, in the order of the requests.
 pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";
 /// File of the state that the machine would have after all recorded requests.
 pub(crate) const STATE: &str = "/var/lib/kops-agent/recorded/state.json";
@@ -89,6 +90,7 @@ struct RecordedUnit {
     /// When the unit's process started, in microseconds since 1970. `None` after a recorded start: then the process
     /// is newer than every file.
     started: Option<u64>,
+    /// Whether a unit file changed since systemd last read all unit files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unread: bool,
 }

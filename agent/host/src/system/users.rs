@@ -20,6 +20,7 @@ pub trait Users: Send + Sync {
     /// Creates or changes a user. A missing group of the same name is created, too.
     fn set_user(&self, user: &User) -> Result<()>;
 
+    /// Creates or changes a group.
     fn set_group(&self, group: &Group) -> Result<()>;
 
     /// The user ID and group ID of the owner for the file at `path`. `None` if this implementation does not change

@@ -37,6 +37,7 @@ impl Forgetful {
         Ok(())
     }
 
+    /// The requests since the last call.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }

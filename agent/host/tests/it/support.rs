@@ -148,7 +148,7 @@ pub(crate) fn noon() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_262_400)
 }
 
-/// Drops `run` as soon as `is_so` returns true. There is no timeout.
+/// Polls `run` until `is_so` returns true, and then drops `run`. There is no timeout.
 pub(crate) async fn ended_once<T>(run: impl Future<Output = T>, is_so: impl Fn() -> bool) {
     let so = async {
         while !is_so() {

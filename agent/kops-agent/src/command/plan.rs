@@ -8,6 +8,7 @@ use crate::cli::{Output, PlanArgs};
 use crate::output;
 use kops_agent_node::{decide, machine, pacing, plan};
 
+/// Prints the plan. Changes nothing.
 pub(super) async fn run(args: &PlanArgs) -> Result<u8> {
     let root = &args.root.root;
     let hashes = HashSource::publishers(machine::remembered_hashes(root)?);

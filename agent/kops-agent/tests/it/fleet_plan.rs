@@ -51,7 +51,7 @@ fn fleet(server: &ApiServer, arguments: &[&str]) -> Ended {
     Ended::from_command(agent.stdin(Stdio::null()))
 }
 
-/// The JSON output of a `fleet` command.
+/// The `items` in the JSON output of a `fleet` command.
 fn items(server: &ApiServer, command: &str) -> Value {
     let ended = fleet(server, &[command, "-o", "json"]);
     serde_json::from_str::<Value>(&ended.stdout).unwrap()["items"].clone()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::example::api_server::ApiServer;
 use crate::example::{Ended, agent};
 
-/// Rust's formatting panics at this width.
+/// From this width on, Rust's formatting panics.
 const TOO_WIDE: usize = 65_536;
 
 #[test]

@@ -109,7 +109,8 @@ impl Upgraded {
         serde_json::from_str(&ended.stdout).unwrap()
     }
 
-    /// Every file with its content. Certificates and keys are treated as empty, because each run issues new ones.
+    /// Every file with its content. Files with certificates or keys are treated as empty, because each run issues new
+    /// ones.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let content = |path: &String| fs::read(self.machine.root().join(path)).unwrap_or_default();
         let files = self.machine.files().into_iter().map(|path| (path.clone(), content(&path)));

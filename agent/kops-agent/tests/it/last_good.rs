@@ -210,7 +210,7 @@ fn a_rollback_of_the_last_good_state_keeps_the_refusal_of_the_newer_one() {
     assert!(!read(&node, KUBELET).contains("maxPods: 99"), "what was refused was tried again");
 }
 
-/// A node with an unfinished change. The change restarts kubelet, and kubelet failed to start.
+/// A node with an unfinished change. kubelet had to start for the change, and failed to start.
 fn begun(change: impl FnOnce(&Machine)) -> Machine {
     let node = converged(NODES);
     refuse(&node, "");

@@ -293,8 +293,8 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A program that prints `version`, and ends at once if it is started as the service. `verify` is the shell code of
-/// its verification.
+/// A program that prints `version`, and passes the check of the service that follows rollouts. `verify` is the shell
+/// code of its verification.
 fn script(version: &str, verify: &str) -> Vec<u8> {
     script_that_follows(version, "exit 0", verify)
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Check {
     pub status: Status,
-    /// The problem of each server that did not have the file or image, in order.
+    /// The problem of each server that was asked without success, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
@@ -23,7 +23,7 @@ pub enum Status {
 }
 
 impl Check {
-    /// The result of the answers of all servers of a file or image.
+    /// The result for a file or an image. `servers` has the asked servers and their outcomes.
     pub(super) fn from_outcomes(servers: Vec<(String, Outcome)>) -> Check {
         let is_one = servers.len() == 1;
         let mut status = Status::Missing;

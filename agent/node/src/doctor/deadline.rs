@@ -21,7 +21,7 @@ pub async fn with_timeout<T>(within: Duration, asking: impl Future<Output = T>) 
     tokio::time::timeout(within, asking).await.map_err(late)
 }
 
-/// Runs a check that may hang in its own thread. If the thread hangs, it ends with the process.
+/// Runs a check in its own thread, because the check may hang. A thread that hangs ends with the process.
 pub async fn run_in_thread<T: Send + 'static>(
     within: Duration,
     check: impl FnOnce() -> T + Send + 'static,

@@ -11,7 +11,7 @@ pub(super) fn undelivered(host: &Host, desired: &DesiredState) -> Result<BTreeSe
     let mut downloaded = DesiredState::default();
     let resources = desired.iter().map(|(_, resource)| resource);
     resources.filter(|resource| is_downloaded(resource)).for_each(|one| downloaded.add(one.clone()));
-    // Downloaded files and images contain no secrets.
+    // The comparison of downloads needs no secrets.
     let plan = diff(&downloaded, &host.observe(&downloaded, &NoSecrets)?);
     let steps = plan.steps.into_iter().filter(|step| step.changes_content());
     Ok(steps.map(|step| step.resource).collect())

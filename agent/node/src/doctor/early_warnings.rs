@@ -17,7 +17,8 @@ use super::machine;
 /// observations.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// The early warnings of the machine at `root`. `certificates` are the certificates of the node, sorted by expiry.
+/// The early warnings of the machine at `root`. `certificates` are the certificates of the node, the earliest expiry
+/// first.
 pub(crate) async fn observe(root: &Path, certificates: &[CertificateStatus]) -> Vec<EarlyWarning> {
     let (disks, is_synchronized) = join!(
         machine::growing_disks(root, WITHIN),

@@ -21,7 +21,7 @@ const ACQUIRE_TIMEOUT: &str = "10";
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
 /// Removes the hooks that packages add to `apt-get update`, because hooks change the machine. Only a file can empty a
-/// list, and apt reads the file of `-c` last (apt.conf(5)).
+/// list. apt reads the file of `-c` after the machine's own configuration (apt.conf(5)).
 const WITHOUT_HOOKS: &str = "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n\
                              #clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Post-Invoke-Stats;\n";
 /// Maximum length of the message about one repository, in characters.
@@ -84,7 +84,7 @@ enum Answer {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Answers {
-    /// The best result for each repository, by URL and suite.
+    /// The greatest answer of each repository, by URL and suite. A failure counts more than a success.
     of_repositories: BTreeMap<String, Answer>,
     complaints: Vec<String>,
 }

@@ -65,12 +65,12 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// The first of these files that another process has locked, and this process.
+/// The first of these files that another process has locked, and a description of the other process.
 pub(super) fn held(files: &[LockFile<'_>]) -> Result<Option<(String, String)>> {
     Ok(first_held(files)?.map(|(path, holder)| (path.to_owned(), holder)))
 }
 
-/// The first of these files that another process has locked, and this process.
+/// The first of these files that another process has locked, and a description of the other process.
 fn first_held<'f>(files: &[LockFile<'f>]) -> Result<Option<(&'f str, String)>> {
     for file in files {
         let (path, holder) = match *file {
@@ -199,7 +199,7 @@ mod tests {
         let shown = path.to_str().unwrap();
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         std::fs::write(&path, format!("{}\n", child.id())).unwrap();
-        // Between fork and exec, the kernel shows the child under the test's own name.
+        // Right after the start, the kernel may still show the child under the test's own name.
         while !numbered(shown).unwrap().unwrap().contains("sleep") {
             assert!(child.try_wait().unwrap().is_none(), "the process does not run, or has another name");
             std::thread::yield_now();

@@ -19,6 +19,7 @@ pub trait Systemd: Send + Sync {
     /// Disables a unit at boot. systemd notices the change only after [`Systemd::reload`].
     fn disable(&self, unit: &str) -> Result<()>;
 
+    /// Starts a unit and waits until it runs.
     fn start(&self, unit: &str) -> Result<()>;
 
     /// Requests the start of a unit and does not wait for it.
@@ -26,11 +27,13 @@ pub trait Systemd: Send + Sync {
         self.start(unit)
     }
 
+    /// Stops a unit and waits until it has stopped.
     fn stop(&self, unit: &str) -> Result<()>;
 
     /// Kills all processes of a unit immediately, whatever its state. A unit without processes is no error.
     fn kill(&self, unit: &str) -> Result<()>;
 
+    /// Restarts a unit and waits until it runs.
     fn restart(&self, unit: &str) -> Result<()>;
 
     /// Starts a program as a transient unit and does not wait for its end. The unit disappears when the program ends.

@@ -190,6 +190,7 @@ fn end_of(act: Act, unit: &str, runner: &Runner, stderr: Option<ChildStderr>) ->
     conclude(act, unit, Output { status, stdout: Vec::new(), stderr: said }.into())
 }
 
+/// Requests a job and waits for its end.
 fn act(act: Act, unit: &str) -> Result<()> {
     conclude(act, unit, ask_once(&["systemctl", act.name(), "--", unit])?)
 }

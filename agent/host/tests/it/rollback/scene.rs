@@ -94,7 +94,7 @@ impl Node {
         self.started_with.lock().get(unit).is_some_and(|text| !text.contains("bad"))
     }
 
-    /// The key that the pod read when it started.
+    /// The key that the pod read when it started. A new `uid` means that the pod has started again.
     fn key_of(&self, pod: &str, uid: &str) -> String {
         let mut started = self.started_with.lock();
         let started = started.entry(format!("pod {pod}")).or_default();

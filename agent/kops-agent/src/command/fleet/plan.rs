@@ -19,9 +19,10 @@ use super::table::{SHOWN_OF_PROBLEM, shown};
 use crate::cli::{FleetPlanArgs, Output};
 use crate::output;
 
-/// The maximum number of node names in one line below the table.
+/// Below the table: the maximum number of node names in a line, and of lines of one kind for a group.
 const NAMED_NODES: usize = 5;
 
+/// Prints the next change of each group. Changes nothing.
 pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None)?;
     let client = kops_agent_kube::client_of(&chosen)?;

@@ -127,8 +127,7 @@ fn rollout() -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "rollout"}, "data": {"rollout": rollout}})
 }
 
-/// The document at `path`. One document has the fields of a list, of the server's version, and of discovery, so it
-/// answers every request.
+/// The document at `path`. Every document has the fields of a list, of the server's version, and of discovery.
 fn document(path: &str, nodes: &[Value]) -> Value {
     let items = if path.starts_with("/api/v1/nodes") {
         json!(nodes)

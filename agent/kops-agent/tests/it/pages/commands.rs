@@ -170,8 +170,8 @@ impl Call {
         arguments
     }
 
-    /// The call's arguments without placeholders. `value` gives the value of a flag, and each other placeholder
-    /// becomes an example.
+    /// The call's arguments. If `value` has a value for a flag, it replaces the page's value. Each placeholder becomes
+    /// an example.
     fn filled(&self, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
         let mut filled: Vec<String> = Vec::new();
         let mut words = self.arguments.iter().peekable();

@@ -76,8 +76,8 @@ impl Repository {
     pub fn missing_paths(&self, page: &Page) -> Vec<String> {
         let mut missing = Vec::new();
         let firsts = page.spans.iter().map(|span| span.split([' ', ':']).next().unwrap_or_default());
-        // A command may name any file, such as `config.rs`. So only paths from the root of the repository are
-        // checked.
+        // In a command, only paths from the root of the repository are checked, because a command may name any
+        // file, such as `config.rs`.
         let code = page.code();
         let words = code.split(|c: char| c.is_whitespace() || "'\"=:;,()".contains(c));
         let words = words.filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)));
@@ -86,8 +86,8 @@ impl Repository {
             let is_pattern = path.contains(['*', '{', '<', '…', '$'])
                 || path.chars().any(|c| c.is_ascii_uppercase() && !path.ends_with(".md"));
             let is_rooted = FOLDERS.iter().any(|folder| path.starts_with(folder));
-            // `host/facts.rs` is short for agent/host/src/facts.rs. In such a short path, `agent/` and `src/` are
-            // left out.
+            // `host/facts.rs` is short for agent/host/src/facts.rs. A short path may leave out the first folders
+            // and `src/`.
             let is_short = path.ends_with(".rs") && !path.contains(' ');
             if is_pattern || !(is_rooted || is_short) || path.is_empty() {
                 continue;
@@ -230,7 +230,7 @@ impl Repository {
             .collect()
     }
 
-    /// Source files with errors of which a page has no message.
+    /// Source files that define errors, if the page has none of their messages.
     pub fn families_without_message(&self, page: &Page) -> Vec<String> {
         let messages = messages(page);
         let is_told = |source: &str| {

@@ -22,7 +22,7 @@ pub(super) struct Listed<'a> {
     canonical: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     mirrors: Vec<String>,
-    /// The groups that need it. Empty for images of add-ons.
+    /// The groups that need this file, image or package. Empty for images of add-ons.
     instance_groups: Vec<&'a str>,
     architectures: Vec<&'static str>,
     #[serde(flatten)]
