@@ -27,7 +27,7 @@ const OURS: [&str; 4] = [
 /// The times at which a machine reached each stage, in seconds since power-on.
 pub struct Row {
     machine: String,
-    /// The agent's run begins, because the boot script has installed the agent.
+    /// The start of the agent's run, after the boot script has installed the agent.
     runs: f64,
     converged: f64,
     ready: f64,
