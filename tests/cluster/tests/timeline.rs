@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
-/// The limit for the ratio of two times until the last Node is Ready: of a new cluster, and of machines that already have all files
-/// and images.
+/// The maximum ratio of two times until the last Node is Ready. The first time is of a new cluster. The second time is of machines
+/// that already have all files and images.
 pub const RATIO: f64 = 1.5;
 /// The units of the agent and of the boot script. [`floor`] boots the machines without these units.
 const OURS: [&str; 4] = [
