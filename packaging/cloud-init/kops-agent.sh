@@ -113,7 +113,7 @@ fetch() {
 # differs URL SUM: prints that the file at the URL lacks this sum.
 differs() { say "what $1 serves does not have the SHA-256 sum $2"; }
 
-# from URL: downloads and verifies the program. If this machine has xz, it downloads the .xz file, and unpacks it only if its sum is
+# from URL: downloads and verifies the program. If this machine has xz, uses the .xz file, and unpacks this file only if its sum is
 # right.
 from() {
     new=$program.new

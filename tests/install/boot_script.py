@@ -55,7 +55,7 @@ def a_failure_to_keep_a_variable_is_reported():
     with scene() as folder:
         mirror = Mirror(folder / "release")
         programs = programs_without(folder / "programs", "systemctl", "mkdir")
-        # This mkdir fails only for this folder. The rest of /etc is writable.
+        # This mkdir fails only for system.conf.d. The rest of /etc is writable.
         stand_in(programs, "mkdir", '#!/bin/sh\ncase $* in *system.conf.d*) [ ! -e /opt/forbidden ] || exit 1 ;; esac\nexec /usr/bin/mkdir "$@"\n')
         script = of(folder, mirror.url, more=["--env", "https_proxy=http://secret@p:1"])
         for shell in ["dash", "bash"]:

@@ -71,7 +71,7 @@ def a_signature_is_of_the_sums_alone():
                 shutil.copy(folder / name / file, folder / "downloaded")
             shutil.copy(public, folder / "downloaded")
             assert shell(verify, folder / "downloaded") == f"Verified OK\nkops-agent-linux-{OWN}: OK\n"
-            # The release has the public key of a different signer.
+            # The downloaded public key belongs to a different signer.
             shutil.copy(folder / "others/kops-agent.pub", folder / "downloaded")
             shell(verify, folder / "downloaded", fails=1)
             shutil.copy(public, folder / "downloaded")

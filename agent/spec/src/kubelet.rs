@@ -116,7 +116,7 @@ pub struct KubeletConfigSpec {
     /// Age at which the kubelet removes an unused image. 0 means never.
     #[serde(rename = "imageMaximumGCAge")]
     pub image_maximum_gc_age: Option<Duration>,
-    /// Maximum number of parallel image pulls, unless `serialize_image_pulls` is set.
+    /// Maximum number of parallel image pulls, if `serialize_image_pulls` is false.
     pub max_parallel_image_pulls: Option<i32>,
     /// Disk usage in percent at which the kubelet starts to remove images.
     #[serde(rename = "imageGCHighThresholdPercent")]

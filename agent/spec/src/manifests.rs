@@ -30,7 +30,7 @@ impl Document<'_> {
     }
 }
 
-/// The documents of a file that have content.
+/// The documents of a file. Documents without content are left out.
 pub fn documents(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let (mut begin, mut at, mut lines_before) = (0, 0, 0);

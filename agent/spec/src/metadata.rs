@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::error::SpecError;
 use super::yaml::parse_document;
 
+/// The fields of `metav1.ObjectMeta` that kOps uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {
@@ -20,7 +21,7 @@ pub struct ObjectMeta {
     pub creation_timestamp: Option<String>,
 }
 
-/// A version of kOps' API.
+/// A version of kOps' API that the agent can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiVersion {
     V1Alpha2,

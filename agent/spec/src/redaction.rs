@@ -199,6 +199,7 @@ impl Redactor {
     /// Hides the values that this redactor knows. Keeps the number of lines, unless it must hide the whole text.
     pub fn without_known(&self, mut text: String) -> String {
         for _ in 0..ROUNDS {
+            // Without a finder, no secret can be found. So the whole text is hidden.
             let Some(finder) = self.finder() else { return MARK.to_owned() };
             if !finder.is_match(&text) {
                 return text;
@@ -210,6 +211,7 @@ impl Redactor {
             });
             text = shown;
         }
+        // A secret may remain after the last round, so the whole text is hidden.
         MARK.to_owned()
     }
 }

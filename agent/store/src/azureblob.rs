@@ -255,6 +255,7 @@ impl AzureBlob {
     }
 }
 
+/// The value of an environment variable. `None` if the variable is unset or empty.
 fn set(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|value| !value.is_empty())
 }
@@ -263,14 +264,15 @@ fn version_header() -> reqwest::header::HeaderName {
     reqwest::header::HeaderName::from_static("x-ms-version")
 }
 
-/// Azure's name for the error, such as `BlobNotFound`. Empty if the response has no such name, for example because a proxy sent it.
+/// Azure's name for the error, such as `BlobNotFound`. Empty if the response has no such name, for example because it is from another
+/// server.
 fn error_code(answer: &Response) -> String {
     let code = answer.headers().get(ERROR_CODE).and_then(|code| code.to_str().ok()).unwrap_or_default();
     code.chars().filter(char::is_ascii_alphanumeric).take(64).collect()
 }
 
 /// Returns a successful response, and converts any other response into a failure. A 404 means that the blob is missing only if the response
-/// has Azure's error name, because a proxy may also send a 404.
+/// has Azure's error name, because another server, such as a proxy, may also send a 404.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     let (status, code) = (answer.status(), error_code(&answer));
     if status == StatusCode::OK {

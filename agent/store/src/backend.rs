@@ -91,6 +91,7 @@ pub(crate) type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Sto
 
 /// A kind of store. Each method retries transient failures until its own deadline.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
+    /// Reads a file. Fails if the file has more than [`LARGEST_FILE`] bytes.
     fn read<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Vec<u8>>;
 
     /// The names directly below a folder, sorted and without duplicates. Empty if the folder does not exist.

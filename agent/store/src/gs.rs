@@ -243,7 +243,7 @@ impl Gs {
 }
 
 /// Converts a 403 into a failure, with advice for its reason (source: "Cloud Storage: HTTP status and error codes for JSON"). If the
-/// response has neither Google's header nor a code, a proxy sent it.
+/// response has neither Google's header nor a code, it is from another server, such as a proxy.
 fn forbidden(said: Said, is_googles: bool) -> Failure {
     let advice = match said.code.as_str() {
         "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded" => {

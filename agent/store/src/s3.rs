@@ -131,7 +131,7 @@ impl Backend for S3 {
     ) -> BackendFuture<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
-            // S3 lists the names after `start_after`. It lacks the last byte of `first`, so the list includes `first`.
+            // S3 lists the names after `start_after`, which is `first` without its last byte. So the list includes `first`.
             let mut start_after = format!("{below}{}", &first[..first.len().saturating_sub(1)]);
             let mut versions = BTreeMap::new();
             for _ in 0..MOST_PAGES {

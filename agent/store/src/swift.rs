@@ -30,7 +30,7 @@ use kops_agent_net::retry::{GaveUp, Retries};
 
 /// The type of the object storage in Keystone's catalog.
 const OBJECT_STORE: &str = "object-store";
-/// Headers in every response of Swift. A 403 or 404 from a proxy lacks them.
+/// Headers in every response of Swift. A 403 or 404 from another server, such as a proxy, lacks them.
 const TRANSACTION: [&str; 2] = ["x-trans-id", "x-openstack-request-id"];
 /// Timeout of a request for an object's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -194,7 +194,7 @@ impl Swift {
             }
             let page: Vec<Entry> =
                 serde_json::from_slice(&bytes).map_err(|_| folder.no_list("it is not a list of entries"))?;
-            // A page may be short although more pages follow. So the list ends only with an empty page.
+            // A page may be short although more pages follow. So only an empty page marks the end of the list.
             let Some(last) = page.last() else { return Ok(()) };
             if last.name() == marker || last.name().is_empty() {
                 return Err(folder.no_end());
@@ -261,7 +261,7 @@ fn no_login(error: ApiError) -> Failure {
 }
 
 /// Returns a successful response, and converts any other response into a failure. A 404 means that the object is missing only if it is from
-/// Swift, because a proxy may also send a 404.
+/// Swift, because another server, such as a proxy, may also send a 404.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     let is_swifts = TRANSACTION.iter().any(|name| answer.headers().contains_key(*name));
     Err(match (answer.status(), answer.status().as_u16()) {

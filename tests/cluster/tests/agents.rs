@@ -22,7 +22,7 @@ use crate::world::MIRROR;
 
 const ADDONS: &str = "kops-agent-addons.service";
 pub const FOLLOW: &str = "kops-agent-follow.service";
-/// The program file of the cluster, below the cluster's folder in the state store.
+/// The program file, which describes a version of kops-agent. The path is below the cluster's folder in the state store.
 const PROGRAM_FILE: &str = "kops-agent/program.yaml";
 /// The operator's copy of the program file, on the control plane.
 const OPERATORS: &str = "/root/program.yaml";
@@ -30,6 +30,7 @@ const OPERATORS: &str = "/root/program.yaml";
 const VERSION: &str = "kops-agent/version";
 pub const PROGRAM: &str = "kops-agent/program";
 
+/// A version of kops-agent in the mirror.
 pub struct Version {
     /// The output of `--version`: the number and the commit.
     pub text: String,

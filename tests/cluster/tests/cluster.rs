@@ -105,7 +105,7 @@ pub struct Cluster {
     pub since: Instant,
     /// The time at which the machines were powered on, in seconds since the boot of the host. The machines' journals use this clock.
     pub powered_on: f64,
-    /// The index of the control plane to whose API server kubectl connects.
+    /// The index of the control plane whose servers the test uses.
     asked: AtomicUsize,
     /// The time at which each Node was first seen Ready.
     seen: Mutex<BTreeMap<String, Instant>>,
@@ -125,6 +125,7 @@ impl Cluster {
         Cluster::power_on_with(suite, machines, family, &Software::newest())
     }
 
+    /// Like [`Cluster::power_on`], with this software.
     pub fn power_on_with(
         suite: &str,
         machines: &'static [Plan],
@@ -223,18 +224,18 @@ impl Cluster {
         self.folder.path().join(LATER_DOWNLOADS)
     }
 
-    /// The control plane to whose API server kubectl connects.
+    /// The control plane whose servers the test uses: its API server and its bootstrap server.
     pub fn asked(&self) -> &Member {
         &self.members[self.asked.load(Ordering::Relaxed)]
     }
 
-    /// From now on, kubectl connects to the API server of this control plane.
+    /// From now on, the test uses the servers of this control plane.
     pub fn ask(&self, control_plane: &Member) {
         let number = self.members.iter().position(|member| member.id == control_plane.id).unwrap();
         self.asked.store(number, Ordering::Relaxed);
     }
 
-    /// The machine of the control plane to whose API server kubectl connects.
+    /// The machine of the control plane whose servers the test uses.
     pub fn control_plane(&self) -> &Machine {
         &self.asked().machine
     }
@@ -276,7 +277,7 @@ impl Cluster {
         ended.stdout
     }
 
-    /// Returns `Some` if the API server is ready.
+    /// Returns `Some` if the API server that the test uses is ready.
     pub fn is_ready(&self) -> Option<()> {
         (self.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
     }

@@ -45,8 +45,8 @@ pub fn a_rollout_outlives_disturbances(cluster: &Cluster) {
     ends(cluster, &workers, GUARDED - 1, "47");
 }
 
-/// While the drain of the worker waits for a budget, the leading controller is stopped. A different controller becomes the leader. The
-/// worker keeps its order, and the rollout is done.
+/// While the drain of the worker waits for a budget, the leading controller is killed and stays stopped. A different controller
+/// becomes the leader. The worker keeps its order, and the rollout is done.
 pub fn another_controller_ends_a_rollout(cluster: &Cluster) {
     let workers = [cluster.of_group(NODES)];
     let orders = begin(cluster, 1, "48");

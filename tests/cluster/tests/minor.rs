@@ -56,7 +56,7 @@ pub fn a_minor_release_is_taken_up(cluster: &Cluster, before: &Software) {
         };
         status["phase"] != "running" || cluster.workers().iter().any(is_ordered)
     });
-    // The API servers have the new release before the workers change, so no kubelet is newer than an API server.
+    // The API servers have the new release before the workers change, so no worker's kubelet is newer than an API server.
     api_servers_run(cluster, new);
     ordered::until_phase(cluster, "done");
     requests.were_all_answered();

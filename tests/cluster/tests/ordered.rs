@@ -166,8 +166,8 @@ fn slots_of(group: &str) -> &str {
     if store::is_control_plane(group) { "control-plane" } else { group }
 }
 
-/// A canary rolls back a bad setting, and its group pauses: no other node of the group gets an order. With the corrected spec, the
-/// rollout continues to all nodes. No pod of a worker ends.
+/// A canary rolls back a bad setting, and its group pauses. No other node gets an order. With the corrected spec, the rollout
+/// continues to all nodes. No pod of a worker ends.
 pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
     let canary = cluster.of_group(NODES);
     let fakes = join(cluster, OF_STOPPED);

@@ -209,7 +209,8 @@ fn steady_processes(cluster: &Cluster) -> Vec<String> {
     })
 }
 
-/// Installs a dpkg hook. After dpkg has unpacked kops-agent, the hook waits until [`HOLD`] is removed.
+/// Installs a hook that dpkg runs before each of its actions. After dpkg has unpacked kops-agent, the hook waits until [`HOLD`] is
+/// removed.
 fn hold_dpkg(machine: &Machine) {
     let hook = format!(
         "#!/bin/sh

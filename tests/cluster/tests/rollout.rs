@@ -10,6 +10,7 @@ use crate::witness::Witness;
 use crate::workload;
 use kops_agent_tests::example_store::NODES;
 
+/// The number of Nodes without machines in each group.
 const FAKES: u8 = 15;
 /// The number of nodes in the group `batch` that may be disrupted at a time.
 const OF_BATCH: u32 = 3;
@@ -19,7 +20,8 @@ pub const CORDONED_SINCE: &str = "kops-agent/cordoned-since";
 /// The transient unit in which the test runs the agent on the worker of `batch`.
 const BY_HAND: &str = "rollout.service";
 
-/// The change reaches every node, and no group has more taken slots than allowed. Killed runs leave no cordon and no slot behind.
+/// The change reaches every node, and no group has more taken slots than allowed. At the end, no cordon and no slot of the
+/// killed runs remains.
 pub fn paced(cluster: &Cluster) {
     let witness = Witness::begins(cluster);
     let fakes = join(cluster);

@@ -42,7 +42,7 @@ const PLUGIN_FOLDER: &str = "cni.bin_dir";
 
 pub struct Store {
     example: ExampleStore,
-    /// The mirror's download folders. The first has the old release, the second has later releases.
+    /// The mirror's download folders. The first has the first release, and the second has later releases.
     downloads: [PathBuf; 2],
     control_planes: Vec<IpAddr>,
     /// The manifest of the channels pod, which the store of kOps up to 1.35 does not have.

@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
-/// The limit for the ratio of two times until the last Node is Ready: of a new cluster, and of machines that already have all files
-/// and images.
+/// The maximum ratio of two times until the last Node is Ready. The first time is of a new cluster. The second time is of machines
+/// that already have all files and images.
 pub const RATIO: f64 = 1.5;
 /// The units of the agent and of the boot script. [`floor`] boots the machines without these units.
 const OURS: [&str; 4] = [
@@ -27,7 +27,7 @@ const OURS: [&str; 4] = [
 /// The times at which a machine reached each stage, in seconds since power-on.
 pub struct Row {
     machine: String,
-    /// The agent's run begins, because the boot script has installed the agent.
+    /// The start of the agent's run, after the boot script has installed the agent.
     runs: f64,
     converged: f64,
     ready: f64,

@@ -136,6 +136,7 @@ pub fn publish(releases: &Releases, downloads_folder: &Path, world: &World) {
     world.serve_images(images);
 }
 
+/// The bytes of a program in which `new` replaces `old`. Both must have the same length.
 pub fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
     let replace = format!("s/{}/{new}/g", old.replace('.', "\\."));
     let sed = Command::new("sed").env("LC_ALL", "C").arg(replace).arg(program).output().unwrap();

@@ -197,7 +197,7 @@ impl States {
         &self.cordoned
     }
 
-    /// The smallest number of available guarded pods since all were ready. `None` if they were never all ready.
+    /// The smallest number of guarded pods since all of them were ready. `None` if they were never all ready.
     pub fn fewest_pods(&self) -> Option<usize> {
         self.fewest_pods
     }

@@ -12,7 +12,8 @@ const PORT: u16 = 8080;
 /// The name of the Deployment that every test cluster runs, and of its service.
 pub const OWN: &str = "hello";
 pub const SERVICE_PORT: u16 = 80;
-/// The number of requests to the service. The probability that one of two machines gets no request is less than one in a million.
+/// The number of requests to the service. The probability that a given one of two machines gets no request is
+/// less than one in a million.
 const ASKED: usize = 20;
 
 struct Pod {
@@ -206,7 +207,7 @@ pub fn deployment(name: &str, replicas: usize, taints_policy: &str) -> Value {
             "metadata": {"labels": labels},
             "spec": {
                 "containers": [container], "terminationGracePeriodSeconds": 0,
-                // This label excludes Nodes without machines, because kubelet sets it.
+                // kubelet sets the label `kubernetes.io/os`, so the selector excludes Nodes without machines.
                 "nodeSelector": {"node-role.kubernetes.io/node": "", "kubernetes.io/os": "linux"},
                 "tolerations": [{"key": "dedicated", "operator": "Exists"}],
                 "topologySpreadConstraints": [{

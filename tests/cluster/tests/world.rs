@@ -44,6 +44,7 @@ pub struct World {
     s3: S3Server,
     authority: Keyset,
     folder: PathBuf,
+    /// The address of the registry that currently serves the name `REGISTRY`.
     registry: Arc<Mutex<SocketAddr>>,
     _registries: Mutex<Vec<LoopbackServer>>,
     _others: Vec<LoopbackServer>,
@@ -136,6 +137,7 @@ impl World {
         self._others.push(imds::start_telling(socket, told).unwrap());
     }
 
+    /// Replaces all images of the registry by these images.
     pub fn serve_images(&self, images: Images) {
         let server = registry_of(Arc::new(images));
         *self.registry.lock() = socket_of(&server.url());
@@ -158,7 +160,7 @@ impl World {
         &self.authority.certificate
     }
 
-    /// Makes a server respond with this fault. [`Controls`] lists the faults.
+    /// Makes a server respond with this fault from now on. [`Controls`] lists the faults.
     pub fn fail(&self, server: &str, fault: &str) {
         fs::write(self.folder.join("faults").join(server), fault).unwrap();
     }

@@ -85,6 +85,7 @@ impl Fault {
 pub struct Offset(Arc<AtomicI64>);
 
 impl Offset {
+    /// Sets the difference to the real time, whatever it was before.
     pub fn jump(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }

@@ -137,6 +137,7 @@ fn code(error: Errno) -> i32 {
     error as i32
 }
 
+/// A mounted tree. Dropping it unmounts the tree.
 pub struct Mounted {
     state: Arc<Mutex<State>>,
     clock: Offset,
@@ -226,6 +227,7 @@ impl Filesystem for Front {
         let inode = text(name).and_then(|name| state.disturbed.tree.lookup(parent, &name));
         match state.attributes(ROOT) {
             Ok(root) => {
+                // In FUSE, inode 0 is a negative entry: the name does not exist.
                 let no_inode = FileAttr { ino: 0, ..root };
                 found(inode.and_then(|inode| state.attributes(inode)), no_inode, reply);
             }

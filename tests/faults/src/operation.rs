@@ -101,7 +101,7 @@ impl Operation {
         }
     }
 
-    /// The path that this operation changes. `tree` is the tree before the operation.
+    /// The path to which this operation applies. `tree` is the tree before the operation.
     pub fn path(&self, tree: &Tree) -> String {
         let below = |parent: &Inode, name: &String| {
             let parent = tree.path_of(*parent);

@@ -67,7 +67,8 @@ pub struct Actions {
     shown: Vec<String>,
 }
 
-/// Replaces each template action in a text with a placeholder word. Equal actions get equal words. The number of lines does not change.
+/// Replaces each template action in a text with a placeholder word. Equal actions get equal words, and different
+/// actions get different words. The number of lines does not change.
 pub fn with_words(text: &str) -> (String, Actions) {
     let (mut shown, mut numbers) = (Vec::new(), BTreeMap::new());
     let replaced = with_actions(text, |replaced, action| {
@@ -81,7 +82,7 @@ pub fn with_words(text: &str) -> (String, Actions) {
     (replaced, Actions { shown })
 }
 
-/// The text of an action. If the text is cut, it ends with the action's number, so that texts of different actions differ.
+/// The text of an action. A cut text contains the action's number, so that the texts of different actions differ.
 fn shown_action(action: &str, number: usize) -> String {
     match action.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…{number} {END}", &action[..end]),

@@ -5,6 +5,7 @@ use serde_json::Value;
 /// What a path begins with: an index, a key, or nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<'a> {
+    /// An index, and the rest of the path.
     Index(usize, &'a str),
     /// A key. The value is the whole path, because a key may contain dots.
     Key(&'a str),

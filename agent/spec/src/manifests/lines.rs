@@ -84,8 +84,8 @@ impl Lines {
         }
     }
 
-    /// The line of the field at a path. If the field has no line, returns the line of its closest parent. The first line is 1. `None` if no
-    /// part of the path is in the text. `text` must be the indexed text.
+    /// The line of the field at a path. If the field has no line, returns the line of its closest parent that has a line. The first line
+    /// is 1. `None` if no part of the path is in the text. `text` must be the indexed text.
     pub fn line_of(&self, text: &str, path: &str) -> Option<usize> {
         self.within(0..self.entries.len(), text, path)
     }

@@ -90,6 +90,7 @@ async fn an_endless_list_is_refused() {
     assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
     assert_eq!(asked.load(Ordering::SeqCst) as usize, MOST_PAGES);
 
+    // The list has more names than `MOST_NAMES`.
     let per_page = 20_000;
     let names = move |page| (0..per_page).map(|name| entry(&format!("{page:04}-{name:06}"))).collect();
     let (server, asked) = listing(move |page| (names(page), page.to_string())).await;

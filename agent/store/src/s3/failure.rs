@@ -79,7 +79,7 @@ impl S3Failure {
     fn of_answer(response: &HttpResponse, code: Option<&str>, message: Option<&str>) -> S3Failure {
         let status = response.status().as_u16();
         let said = match (code, message) {
-            // The body is not in S3's format, so a proxy sent it.
+            // The body is not in S3's format, so it is from another server, such as a proxy.
             (None, None) => Said::of_body(response.body().bytes().unwrap_or_default()),
             (code, message) => Said::new(code.unwrap_or_default(), message.unwrap_or_default()),
         };
@@ -119,7 +119,7 @@ where
                 None => S3Failure::NotSent { cause: "the request could not be sent".into() },
             },
             SdkError::TimeoutError(_) => S3Failure::passing("it took too long".into()),
-            // The answer is invalid: it is incomplete, or a proxy sent it.
+            // The answer is invalid: it is incomplete, or it is from another server, such as a proxy.
             SdkError::ResponseError(ref answer) => {
                 let status = answer.raw().status().as_u16();
                 S3Failure::passing(format!("its answer ({status}) cannot be read: {}", in_one_line(&error)))
@@ -175,7 +175,8 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
         (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
             credentials("get new credentials; the credentials of an instance's role renew themselves")
         }
-        // Every S3 server sends a body with a code, except in a response to HEAD. So a proxy sent a body without a code.
+        // Every S3 server sends a body with a code, except in a response to HEAD. So a body without a code is from another server, such
+        // as a proxy.
         (403, "") if !answer.said.message.is_empty() => {
             object.forbidden(&answer.said, Some(NOBODYS.to_owned()))
         }
