@@ -67,6 +67,7 @@ pub struct NodeLabels {
     pub events: Events,
     pub metrics: Metrics,
     pub mode: Mode,
+    /// Whether the first list of Nodes is complete.
     pub is_synced: AtomicBool,
     /// The timeout of a page of the list of Nodes: [`kops_agent_kube::node_watch::LIST_TIMEOUT`].
     pub list_timeout: Duration,
@@ -303,8 +304,8 @@ impl NodeLabels {
         }
     }
 
-    /// The patch that removes all roles from a rejected Node; `None` if it has no roles. With `Tags`, roles stay: upstream's controller
-    /// gives roles to such a Node, so they would change whenever the other controller leads.
+    /// The patch that removes all roles from a definitely rejected Node. `None` if the Node has no roles, or if most Nodes are rejected.
+    /// With `Tags`, roles stay: upstream's controller gives roles to such a Node, so they would change whenever the other controller leads.
     fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<NodePatch> {
         if self.labels_from == LabelsFrom::Tags {
             return None;
