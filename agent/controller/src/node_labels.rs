@@ -93,7 +93,7 @@ pub struct Found {
     pub patched: usize,
     /// Why some Nodes could not be reconciled, by the Node's name.
     pub problems: BTreeMap<String, String>,
-    /// How many of the problems a retry may solve.
+    /// The number of problems that a retry may solve.
     pub failed: usize,
 }
 

@@ -218,7 +218,8 @@ impl<'a> Begun<'a> {
 }
 
 impl Changed<'_> {
-    /// Removes unwanted resources, and records the node's new state. Also fails if a unit has failed for which the run did not wait.
+    /// Removes unwanted resources, and records the node's new state. Also fails if a resource has failed whose failure did not stop the
+    /// run.
     pub(super) async fn settle(self, downloads: &Downloads) -> Result<Report> {
         let Changed { begun: Begun { change, mut record, written, run }, mut report } = self;
         let Change { host, plan, desired, secrets, progress, scope } = change;

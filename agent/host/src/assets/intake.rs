@@ -38,7 +38,7 @@ pub(super) enum Verdict {
         /// The SHA-256 of the received bytes.
         sha256: String,
         size: u64,
-        /// What the content looks like, as text for people. May be empty.
+        /// A description of the content for people. May be empty.
         looks: &'static str,
     },
     /// The download is incomplete. The received bytes are kept.
