@@ -257,8 +257,8 @@ impl Changed<'_> {
 }
 
 /// Records the final state of all resources. If a later change fails, it is rolled back to this state. If the run had nothing to do, the
-/// record stays unchanged. Some failures do not stop a run, such as that of a unit that no pod waits for. In this case, the record contains
-/// both the state and the failure.
+/// record stays unchanged. Some failures do not stop a run, such as the failure of a unit that no pod waits for. After such a failure, the
+/// record contains both the state and the failure.
 fn settle(
     change: Change<'_>,
     mut record: Record,

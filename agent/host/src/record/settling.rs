@@ -157,8 +157,8 @@ impl Record {
         };
     }
 
-    /// Records which secrets of the store are in the files after the run, which unreadable store files had no influence on them, and which
-    /// units must not run. Replaces the data of earlier runs, because a settled run has replaced their files.
+    /// Records which secrets of the store are in the files after the run, and which unreadable store files had no influence on them. Also
+    /// records which units must not run. Replaces the data of earlier runs, because a settled run has replaced their files.
     pub(crate) fn note_settled(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         self.decided = Some(self.decided_now(desired, without));
         let stopped = desired.iter().filter_map(|(_, resource)| match resource {
