@@ -67,6 +67,7 @@ pub struct NodeLabels {
     pub events: Events,
     pub metrics: Metrics,
     pub mode: Mode,
+    /// Whether the first list of Nodes is complete.
     pub is_synced: AtomicBool,
     /// The timeout of a page of the list of Nodes: [`kops_agent_kube::node_watch::LIST_TIMEOUT`].
     pub list_timeout: Duration,
@@ -92,7 +93,7 @@ pub struct Found {
     pub patched: usize,
     /// Why some Nodes could not be reconciled, by the Node's name.
     pub problems: BTreeMap<String, String>,
-    /// How many of the problems a retry may solve.
+    /// The number of problems that a retry may solve.
     pub failed: usize,
 }
 
@@ -303,8 +304,8 @@ impl NodeLabels {
         }
     }
 
-    /// The patch that removes all roles from a rejected Node; `None` if it has no roles. With `Tags`, roles stay: upstream's controller
-    /// gives roles to such a Node, so they would change whenever the other controller leads.
+    /// The patch that removes all roles from a definitely rejected Node. `None` if the Node has no roles, or if most Nodes are rejected.
+    /// With `Tags`, roles stay: upstream's controller gives roles to such a Node, so they would change whenever the other controller leads.
     fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<NodePatch> {
         if self.labels_from == LabelsFrom::Tags {
             return None;

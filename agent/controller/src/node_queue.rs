@@ -195,7 +195,7 @@ impl NodeQueue {
         ready
     }
 
-    /// Takes the Node that probes whether the cloud answers. It is the next waiting Node in the order of names.
+    /// Takes the Node that probes whether the cloud answers. In the order of names, it is the next waiting Node after the last probe.
     fn take_for_all(&mut self, now: Instant) -> Option<String> {
         let after = (Bound::Excluded(self.outage.due(now)?), Bound::Unbounded);
         let waits = |(_, state): &(&Arc<str>, &NodeState)| state.waits_for_cloud;
@@ -236,7 +236,7 @@ impl NodeQueue {
     }
 
     /// Notes that a Node was reconciled, or that its reconcile failed although the cloud answered. If the Node was the probe, all waiting
-    /// Nodes become due. Returns the number of waiting Nodes.
+    /// Nodes become due. Returns how many Nodes become due.
     pub fn cloud_answered(&mut self, name: &str, now: Instant) -> usize {
         self.release(name);
         if !self.outage.cloud_answered(name) {
@@ -301,7 +301,7 @@ impl NodeQueue {
         }
     }
 
-    /// Whether no Node is being reconciled or waits for the cloud. Nodes may still be queued for a retry.
+    /// Whether no Node is being reconciled or waits for the cloud, and no Node is queued except for a retry.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.outage.len() == 0 && self.nodes.values().all(|state| state.queue_entry.is_idle())

@@ -57,7 +57,7 @@ const RIGHTS: [Right; 4] = [
 /// The folder of the node configurations, in the cluster's folder of the store. The second path sorts after every file in the folder.
 const CONFIGURATIONS: &str = "igconfig/node/";
 const BEHIND_CONFIGURATIONS: &str = "igconfig/node/\u{7f}";
-/// The file from which configurations are derived. It is needed if kOps writes none.
+/// The file from which node configurations are derived if kOps writes no node configurations.
 const COMPLETED: &str = "cluster-completed.spec";
 /// The right to list `Host`s. The controller needs it for machines with an enrolled key (`server.pki`). By default, kOps does not give it
 /// to a controller.

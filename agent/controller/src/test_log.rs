@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 #[derive(Clone, Debug)]
 pub struct Line {
     pub text: String,
+    /// The fields, each as `name=value`.
     pub fields: Vec<String>,
 }
 

@@ -249,7 +249,7 @@ impl Host {
         Ok(None)
     }
 
-    /// All stored states: the last applied state, a begun state, or an outdated state. The record may not name them. Callers only use them
+    /// All stored states: the last applied state, a begun state, or an outdated state that the record does not name. Callers only use them
     /// to find files that may be secret.
     pub fn kept_states(&self) -> Result<Vec<Applied>> {
         let mut states = Vec::new();

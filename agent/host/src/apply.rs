@@ -49,7 +49,7 @@ impl Host {
     /// downloads of images ([`kops_agent_plan::overlap`]). If the future is dropped, the run stops between two stages, but waits for a
     /// running package manager.
     ///
-    /// An empty plan is also applied, because this removes the leftovers of killed runs.
+    /// Callers apply an empty plan, too, because this removes the leftovers of killed runs.
     ///
     /// The run ends at the first step that fails. Completed steps stay, and the next run continues with the failed step. If a component of
     /// a working node does not become healthy, the run rolls everything back ([`Error::RolledBack`]). Later runs reject this change
@@ -85,7 +85,7 @@ impl Host {
     pub fn note_failure(&self, kind: Kind, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
-        // If an empty record replaced the unreadable record, it would claim that the agent owns no files here. Only a successful run
+        // If an empty record replaced the unreadable record, it would claim that the agent owns no files here. Only a run that settles
         // replaces an unreadable record.
         if record.unreadable.is_some() {
             return Ok(());

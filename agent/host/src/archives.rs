@@ -41,7 +41,7 @@ impl Host {
     }
 }
 
-/// Reads the file lists of archives. If they cannot be read, returns no lists, so that decisions assume the files of the Kubernetes
+/// Reads the file lists of archives. If they cannot be parsed, returns no lists, so that decisions assume the files of the Kubernetes
 /// release.
 fn read(root: &Root) -> Result<ArchiveFiles> {
     let noted = root.read(Host::ARCHIVES)?.unwrap_or_default();

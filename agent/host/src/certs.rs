@@ -77,7 +77,8 @@ impl<'a> Certificates<'a> {
         Ok(all)
     }
 
-    /// Loads and checks a CA, even if the CA has nothing to sign now. So a problem of the CA is reported before a certificate expires.
+    /// Loads and checks an available CA, even if the CA has nothing to sign now. So a problem of the CA is reported before a certificate
+    /// expires.
     fn load_authority(&mut self, wanted: &Certificate) -> Result<()> {
         let id = (wanted.signer.clone(), wanted.keypair_id.clone());
         if self.authorities.contains_key(&id) {

@@ -14,6 +14,7 @@ use crate::staged::in_parallel;
 /// The size of one read, in bytes.
 const BUFFER: usize = 64 * 1024;
 
+/// How a change of a large file is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
     /// Compares size, inode and times.

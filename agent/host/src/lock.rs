@@ -15,7 +15,7 @@ use crate::stamps::STATE;
 
 /// The lock of a run that observes and changes a machine. Other runs fail until the lock is dropped.
 ///
-/// The kernel also releases the lock when the process ends.
+/// The kernel also releases the lock when the process ends, even if it is killed.
 #[derive(Clone)]
 pub struct Lock {
     _file: Arc<Mutex<Flock<File>>>,

@@ -265,8 +265,8 @@ impl<'a> Observer<'a> {
             [] => None,
             // `None` makes the run execute the commands again, which restores their effect.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
-            // On a machine where no run has claimed a resource yet, assume that the program that wrote the file also ran the commands.
-            // nodeup does so.
+            // On a machine where no run has claimed a resource yet, assume that the program that wrote the file also ran the commands, as
+            // nodeup does. Early units do not count as claimed resources.
             _ => Stamp::Commands
                 .read(&self.host.root, &file.path)?
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),

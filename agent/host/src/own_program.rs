@@ -49,7 +49,7 @@ impl Host {
     }
 
     /// Downloads another version of the program at this path and verifies its SHA-256. The new file gets the owner of the present program.
-    /// After the verification, it also gets its mode and SELinux label.
+    /// After the verification, it also gets the present program's mode and SELinux label.
     pub async fn fetch_program(
         &self,
         program: &str,
@@ -134,7 +134,7 @@ impl Host {
         Ok(metadata.and_then(|metadata| changed(metadata.changed)))
     }
 
-    /// Removes the program that a killed process tried for this path.
+    /// Removes the new version that a killed process tried for the program at this path.
     pub fn remove_tried_program(&self, program: &str) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         dir.remove(&temporary_name(&name))

@@ -33,7 +33,7 @@ pub(crate) struct Inputs<'a> {
     downloads: BTreeMap<String, Request>,
     /// The files that were made from downloads, by path.
     ready: BTreeMap<String, Ready>,
-    /// The paths of programs that lack a library. A package that the run installs has this library.
+    /// The paths of programs that lack a library. A package that the run installs may have the library.
     put_off: BTreeSet<String>,
     /// Why archives of images could not be downloaded, by hash. No files are made from these archives.
     pub(crate) undelivered: BTreeMap<String, Error>,
@@ -68,7 +68,7 @@ impl Inputs<'_> {
         self.ready.iter().map(|(path, ready)| (path.clone(), ready.content.clone()))
     }
 
-    /// Tries again to start the programs that lacked a library of a package. The package is now installed.
+    /// Tries again to start the programs that lacked a library. The packages of the run are now installed.
     pub(crate) fn refuse_what_still_does_not_start(&self, commands: &dyn Commands) -> Result<()> {
         let put_off = self.ready.iter().filter(|(path, _)| self.put_off.contains(*path));
         trial::refuse_what_does_not_start(put_off, false, commands).map(drop)

@@ -26,6 +26,7 @@ const DEPTH: usize = 6;
 /// The maximum number of files that the search finds.
 const MOST: usize = 4096;
 
+/// A file that may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PrivateFile {
     /// The absolute path on the machine.

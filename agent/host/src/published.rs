@@ -13,7 +13,7 @@ use crate::root::{Dir, set_mode, temporary_name};
 
 impl Host {
     /// Atomically writes a world-readable file into a folder that may belong to another user. The file is not synced, because the agent
-    /// rewrites it regularly. Fails if the folder is missing, or if the path contains a link.
+    /// rewrites it regularly. Fails if the folder is missing, or if the path of the folder contains a link.
     pub fn publish(&self, path: &str, content: &[u8]) -> Result<()> {
         let (dir, name) = self.root.parent_without_links(path)?.ok_or_else(|| Error::Path {
             doing: "write",

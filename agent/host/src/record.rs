@@ -50,8 +50,8 @@ pub struct Record {
     /// The SHA-256 hashes of downloads that the agent looked up, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
-    /// The secrets and files of the state store that influenced this machine's files; `None` if an earlier version of the agent did not
-    /// record them.
+    /// The secrets of the state store in this machine's files, and the unreadable store files that had no influence on these files. `None`
+    /// if an earlier version of the agent did not record this.
     pub decided: Option<Decided>,
     /// The units that must not run, such as kubelet on a machine in a warm pool.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -160,6 +160,7 @@ impl Record {
         }
     }
 
+    /// Whether a run has settled this resource.
     pub(crate) fn is_claimed(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| claim.left.is_some())
     }

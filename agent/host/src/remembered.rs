@@ -17,7 +17,7 @@ impl Host {
         write_file(&self.root, Host::REMEMBERED_FACTS, 0o600, None, json)
     }
 
-    /// Tells the cloud that this machine is ready. If a lifecycle hook holds the machine, the hook ends.
+    /// If a lifecycle hook holds this machine, tells the cloud that the machine is ready.
     pub async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure> {
         self.remote.complete_lifecycle_action(action).await
     }

@@ -276,8 +276,8 @@ impl Host {
         Ok(())
     }
 
-    /// The folders of kubelet and the container runtime, if the machine has containers. Folders that a pod may have replaced by links are
-    /// left out.
+    /// The folders of kubelet and the container runtime, if the machine has containers. A link that a pod may have put in the place of a
+    /// folder is left out.
     fn runtime_folders<'a>(&self, containers: bool, data: &'a BTreeSet<String>) -> Result<Vec<&'a str>> {
         let mut folders: Vec<&str> = data.iter().map(String::as_str).collect();
         for folder in RUNTIME_FOLDERS.into_iter().filter(|_| containers) {

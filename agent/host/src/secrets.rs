@@ -26,14 +26,14 @@ pub trait Secrets: Sync {
     /// The decoded bytes of `secrets/<name>`.
     fn secret(&self, name: &str) -> Option<Vec<u8>>;
 
-    /// The value of the first of these variables that is set in the agent's environment. Empty if none is set; `None` if the environment is
-    /// unknown. Only for variables that kOps itself sets.
+    /// The value of the first of these variables that has a value in the agent's environment. Empty if no variable has a value; `None` if
+    /// the environment is unknown. Only for variables that kOps itself sets.
     fn environment(&self, names: &[String]) -> Option<String> {
         let _ = names;
         None
     }
 
-    /// The value of this variable in the agent's environment, if it is set. Only for variables that kOps itself sets.
+    /// The value of this variable in the agent's environment, if it has a value. Only for variables that kOps itself sets.
     fn variable(&self, name: &str) -> Option<String> {
         let _ = name;
         None
@@ -42,8 +42,8 @@ pub trait Secrets: Sync {
     /// A certificate for this node from a control plane's bootstrap server.
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair>;
 
-    /// Why a secret or keyset is unknown, for example because the store denies access or is unreachable. `None` if it exists or certainly
-    /// does not exist.
+    /// Why a secret or keyset is unknown, for example because the store denies access or is unreachable. `None` if it is known, or known to
+    /// be missing.
     fn why_unknown(&self, material: Material<'_>) -> Option<String> {
         let _ = material;
         None

@@ -47,7 +47,7 @@ pub struct Status {
     pub changed: Vec<Drift>,
     /// The agent's units that must run.
     pub units: Vec<UnitStatus>,
-    /// The node's own certificates, sorted by expiry.
+    /// The node's own certificates, the earliest expiry first.
     pub certificates: Vec<CertificateStatus>,
 }
 
@@ -85,6 +85,7 @@ impl UnitStatus {
 }
 
 impl Host {
+    /// Inspects the machine. Changes nothing.
     pub fn status(&self) -> Result<Status> {
         let record = self.record()?;
         let changed = drift(&self.owned_of(&record)?);
@@ -121,7 +122,7 @@ impl Host {
         Ok(drift(&self.owned()?))
     }
 
-    /// The node's own certificates, sorted by expiry.
+    /// The node's own certificates, the earliest expiry first.
     pub fn certificates(&self) -> Result<Vec<CertificateStatus>> {
         self.certificate_statuses(&self.record()?)
     }

@@ -43,7 +43,7 @@ impl NodeLabels {
         }
     }
 
-    /// Writes each label in a request of its own, after the API server has rejected all labels together.
+    /// Writes each label in a request of its own, after the API server has rejected a request with all labels.
     async fn write_each(
         &self,
         node: &ObservedNode,

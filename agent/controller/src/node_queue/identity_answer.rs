@@ -6,8 +6,8 @@ use std::time::Duration;
 use kops_agent_cluster::identity::Identity;
 use tokio::time::Instant;
 
-/// The TTL of a confirmed identity. Instance ids are never reused, but tags may change. The TTL is shorter than an hour, so each hourly
-/// resync asks the cloud.
+/// The TTL of a confirmed identity. Instance ids are never reused, but tags may change. The TTL is shorter than the hour between two
+/// resyncs, so an identity is not used for two resyncs.
 const IDENTITY_TTL: Duration = Duration::from_secs(50 * 60);
 
 /// The cloud's last answer about the identity of a Node.

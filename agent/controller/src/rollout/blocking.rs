@@ -38,8 +38,7 @@ struct PodStatus {
 
 /// How long a result is reused. A rollout may need the result each second.
 const TTL: Duration = Duration::from_secs(10);
-/// Timeout of Prometheus. Rollouts wait for its answer. If the Service has no endpoints, the API server repeats the request until this
-/// timeout.
+/// Timeout of Prometheus. Rollouts wait for its answer. If the Service has no endpoints, the client repeats the request until this timeout.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of Prometheus's answer, in bytes. The query asks for at most one result (`limit`), which is smaller.
 const LONGEST_ANSWER: usize = 64 << 10;
@@ -81,7 +80,7 @@ async fn check(client: &Client, blockers: &Blockers) -> Blocked {
     }
 }
 
-/// The nodes that have running or pending pods with this label selector, each with the reason why it may not reboot.
+/// The nodes that have running or pending pods that match this label selector, each with the reason why it may not reboot.
 async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String>, String> {
     let api: Api<PodObject> = Api::all_with(client.clone(), &ApiResource::erase::<Pod>(&()));
     let ask = |page: ListParams| {

@@ -68,7 +68,7 @@ pub(crate) struct Rollouts {
 
 /// Why [`Rollouts::lead`] ended.
 enum Ended {
-    /// There is no rollout and no policy, or another process may lead.
+    /// No rollout or policy needs a decision, or another process may lead.
     Idle,
     Failed(String),
 }

@@ -17,8 +17,8 @@ use kube::core::ApiResource;
 use super::{Answer, PodObject, not_ready, pod, ready, within};
 
 /// Checks that machines can bootstrap at each control plane, now and after kOps' kops-controller has stopped. While kops-controller listens
-/// on a control plane, only its Node or a pod shows that kops-agent runs there, too. A replaced control plane runs kops-agent only if its
-/// user-data starts the service.
+/// on a control plane, only its Node or a pod shows that kops-agent runs there, too. A machine that replaces a control plane runs
+/// kops-agent only if its user-data starts the service.
 pub(super) async fn servers(
     client: Result<&Client, Failure>,
     options: &KopsControllerOptions,

@@ -90,9 +90,9 @@ impl Run<'_> {
 }
 
 impl Host {
-    /// Loads the images from archives before the run changes a working node, because pods may need the images during the change. If an
-    /// image cannot be loaded, the run ends with the node unchanged. If the container runtime does not run, the images are loaded later.
-    /// Returns the names of the loaded images.
+    /// Loads the images from archives before the run changes a working node, because the node's pods may need the images after the change.
+    /// If an image cannot be loaded, the run ends with the node unchanged. If the container runtime does not run, the images are loaded
+    /// later. Returns the names of the loaded images.
     pub(super) async fn load_ahead(
         &self,
         plan: &Plan,

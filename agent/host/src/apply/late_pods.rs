@@ -47,8 +47,8 @@ impl Run<'_> {
         self.pods(&steps).await
     }
 
-    /// Whether the API server can start during this run. It cannot start if pods cannot run, if kubelet starts only after this run, or if
-    /// an image is missing: the missing image may be the API server's.
+    /// Whether the API server can start during this run. It cannot start if pods cannot run, or if kubelet starts only after this run. It
+    /// also cannot start if an image is missing, because the missing image may be the API server's.
     fn can_have_an_api_server(&self) -> bool {
         self.starts.fatal_failures().is_none()
             && self.starts.failed(Kind::Image).is_empty()

@@ -138,7 +138,7 @@ impl<'a> Installing<'a> {
                 if let Some(step) = self.steps.last() {
                     progress.applying(step);
                 }
-                // Messages about downloads have replaced the message about the wait on the terminal. Repeat the message about the wait.
+                // Repeat the message about the wait, because messages about downloads have replaced it.
                 if let Some(what) = &self.waiting {
                     progress.waiting_for(what);
                 }

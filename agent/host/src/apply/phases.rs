@@ -218,7 +218,8 @@ impl<'a> Begun<'a> {
 }
 
 impl Changed<'_> {
-    /// Removes unwanted resources, and records the node's new state. Also fails if a unit has failed for which the run did not wait.
+    /// Removes unwanted resources, and records the node's new state. Also fails if a resource has failed whose failure did not stop the
+    /// run.
     pub(super) async fn settle(self, downloads: &Downloads) -> Result<Report> {
         let Changed { begun: Begun { change, mut record, written, run }, mut report } = self;
         let Change { host, plan, desired, secrets, progress, scope } = change;
@@ -256,8 +257,8 @@ impl Changed<'_> {
 }
 
 /// Records the final state of all resources. If a later change fails, it is rolled back to this state. If the run had nothing to do, the
-/// record stays unchanged. Some failures do not stop a run, such as that of a unit that no pod waits for. In this case, the record contains
-/// both the state and the failure.
+/// record stays unchanged. Some failures do not stop a run, such as the failure of a unit that no pod waits for. After such a failure, the
+/// record contains both the state and the failure.
 fn settle(
     change: Change<'_>,
     mut record: Record,

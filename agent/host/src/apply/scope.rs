@@ -33,7 +33,7 @@ pub enum Scope<'a> {
         /// The URLs of store files that this node may not read. The state was derived without them.
         without: &'a BTreeSet<String>,
     },
-    /// Applies the last applied state again, because the new state is unknown or must not be applied. In contrast to [`Scope::Node`],
+    /// Applies the last applied state again, because the new state is unknown or must not be applied. Like [`Scope::Node`], except that
     /// recorded failures and rollbacks stay.
     LastApplied {
         /// The `NodeupConfigHash` of the last applied configuration.

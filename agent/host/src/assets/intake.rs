@@ -38,7 +38,7 @@ pub(super) enum Verdict {
         /// The SHA-256 of the received bytes.
         sha256: String,
         size: u64,
-        /// What the content looks like, as text for people. May be empty.
+        /// A description of the content for people. May be empty.
         looks: &'static str,
     },
     /// The download is incomplete. The received bytes are kept.
@@ -122,7 +122,7 @@ pub(super) fn take_cached(cache: &Cache, request: &Request) -> Result<Option<Vec
     }
 }
 
-/// The bytes of a download in order: first those on the disk, then those that arrive. Each read hashes and stores its bytes.
+/// The bytes of a download in order: first the bytes on the disk, then the bytes that arrive. Each read hashes and stores its bytes.
 struct Stream {
     disk: Option<File>,
     arriving: Option<mpsc::Receiver<Piece>>,

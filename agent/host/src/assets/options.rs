@@ -29,7 +29,7 @@ pub struct Downloads {
 pub struct DownloadTimeouts {
     /// A download fails if no mirror brings at least `least` new bytes for this long.
     pub give_up_after: Duration,
-    /// The first pause after all mirrors have failed. The pause then doubles with each retry, up to 30 seconds.
+    /// The first pause after all mirrors have failed. The pause then about doubles with each retry, up to 30 seconds.
     pub pause: Duration,
     /// An answer has stalled if fewer than `least` bytes come while the agent waits this long.
     pub stalled_after: Duration,

@@ -27,7 +27,7 @@ pub(super) struct Run<'a> {
     pub(super) busy: mpsc::Sender<()>,
 }
 
-/// What is known about a download before it starts.
+/// The known facts about a download before it starts.
 #[derive(Default)]
 pub(super) struct DownloadFacts {
     pub(super) size: Option<u64>,

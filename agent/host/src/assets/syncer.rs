@@ -73,6 +73,7 @@ mod tests {
         }
         syncing.finish(syncer).unwrap();
         let (syncer, syncing) = Syncer::start().unwrap();
+        // A pipe cannot be synced.
         let (pipe, _other) = nix::unistd::pipe().unwrap();
         syncer.sync(pipe.into(), "a pipe".into());
         let error = syncing.finish(syncer).unwrap_err().to_string();

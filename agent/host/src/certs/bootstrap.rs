@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::secrets::Secrets;
 
 impl Host {
-    /// Why a certificate from a bootstrap server does not fit `wanted`. `None` if it fits. Fails if the signing CA is unknown.
+    /// Why a certificate from a bootstrap server does not fit `wanted`. `None` if it fits. Fails if the trusted CAs are unknown.
     pub fn why_unfit(
         &self,
         issued: &PemPair,

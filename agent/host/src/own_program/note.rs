@@ -50,9 +50,9 @@ impl Note {
 }
 
 impl Host {
-    /// Notes the following before the switch to a program: which of these services are unhealthy, which resources of the agent (`own`) the
-    /// program changes, which packages the switch replaces, and the SHA-256 of the present program (`present`). The new program counts as
-    /// unchecked.
+    /// Notes the state before the switch to a program. Notes which of these services are unhealthy, and which resources of the agent
+    /// (`own`) the program changes. Also notes which packages the switch replaces, and the SHA-256 of the present program (`present`). The
+    /// new program counts as unchecked.
     pub fn note_switch(
         &self,
         to: OrderedProgram<'_>,

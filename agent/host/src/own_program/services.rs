@@ -48,8 +48,8 @@ impl Host {
     }
 
     /// Restarts each service that does not run, or that started before the program at this path was installed. Then waits until each
-    /// service has run for longer than systemd's restart delay. Fails if a healthy service does not start or does not continue to run. If
-    /// the service was already unhealthy before, only warns.
+    /// service has run for longer than systemd's restart delay. Fails if a service that was healthy before the switch does not start or
+    /// does not continue to run. If the service was already unhealthy, only warns.
     pub async fn restart_on_program(&self, program: &str, services: &[Service]) -> Result<()> {
         let placed = self.program_placed(program)?;
         let is_older = |began: SystemTime| placed.is_some_and(|placed| began < placed);

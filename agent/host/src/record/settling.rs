@@ -145,8 +145,9 @@ impl Record {
         })
     }
 
-    /// Records which secrets and files of the store influence the files that the run is about to write. `without` is `None` if it is
-    /// unknown for this state. If an older agent recorded nothing, `decided` stays unknown until the run settles.
+    /// Records which secrets of the store are in the files that the run is about to write, and which unreadable store files have no
+    /// influence on them. `without` is `None` if it is unknown for this state. If an older agent recorded nothing, `decided` stays unknown
+    /// until the run settles.
     pub(crate) fn note_begun(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         let begun = self.decided_now(desired, without);
         self.decided = match self.decided.take() {
@@ -156,8 +157,8 @@ impl Record {
         };
     }
 
-    /// Records which secrets and files of the store influenced the files after the run, and which units must not run. Replaces the data of
-    /// earlier runs, because a settled run has replaced their files.
+    /// Records which secrets of the store are in the files after the run, and which unreadable store files had no influence on them. Also
+    /// records which units must not run. Replaces the data of earlier runs, because a settled run has replaced their files.
     pub(crate) fn note_settled(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         self.decided = Some(self.decided_now(desired, without));
         let stopped = desired.iter().filter_map(|(_, resource)| match resource {

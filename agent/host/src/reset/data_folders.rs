@@ -56,6 +56,7 @@ const SYSTEM: [&str; 12] = [
     "/usr",
 ];
 
+/// The data folders that the spec names.
 #[derive(Default)]
 pub(super) struct DataFolders {
     /// Folders that only kubelet or containerd uses. The reset removes them.

@@ -87,8 +87,8 @@ impl Dir {
         }
     }
 
-    /// Removes the content of this directory that is on the same mount. Device numbers are not enough: a host folder that is bind-mounted
-    /// for a pod is often on the same file system.
+    /// Removes the content of this directory that is on the same mount. A device number does not show a mount: a host folder that is
+    /// bind-mounted for a pod is often on the same file system.
     fn clear(&self) -> Result<()> {
         let mut lifted = 0;
         loop {

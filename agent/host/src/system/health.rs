@@ -15,8 +15,8 @@ pub trait Health: Send + Sync {
     /// Runs one check of kind `Answers` or `Runtime` once. The error says why the component is not healthy.
     async fn ask(&self, check: &Check) -> Result<(), Failure>;
 
-    /// Finds a process that does not belong to the unit and listens at the unit's health URL. Returns a description
-    /// of the process. A health check would reach this process and not the unit.
+    /// Finds a process that does not belong to the unit and listens at the unit's health URL. Returns a description of
+    /// the process; `None` if no such process is known. A health check would reach this process and not the unit.
     fn other_listener(&self, _url: &str, _unit: &str) -> Option<String> {
         None
     }
@@ -42,8 +42,8 @@ pub struct HealthTimings {
     /// After this time, kubelet has seen a changed manifest: kubelet lists its files every 20 s and gives pods 30 s
     /// to end. If the pod still has its UID after this time, kubelet does not restart it for this change.
     pub unnoticed: Duration,
-    /// How long a restarted service of the agent must run. A service that fails at its start ends sooner, because its
-    /// unit waits only `RestartSec=5s` before the next start.
+    /// How long a restarted service of the agent must run. A service that fails at its start ends sooner. Its unit then
+    /// waits only `RestartSec=5s` before the next start.
     pub restarted: Duration,
 }
 

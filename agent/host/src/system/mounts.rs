@@ -50,6 +50,7 @@ pub trait Mounts: Send + Sync {
         Ok(self.below(folders)?.into_iter().filter(|path| themselves.contains(path)).collect())
     }
 
+    /// Unmounts the topmost mount of a path.
     fn unmount(&self, path: &str) -> Result<()>;
 }
 
@@ -144,7 +145,7 @@ fn innermost_first(lines: &[Line], folders: &[String]) -> Vec<String> {
         };
         folders.iter().any(below)
     };
-    // The kernel lists mounts in the order of mounting. A later mount is on top of an earlier mount or inside it.
+    // Reverse the list, because a mount comes after the mount that it is on or inside.
     lines.iter().rev().map(|line| line.path.clone()).filter(is_below).collect()
 }
 

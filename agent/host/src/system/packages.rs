@@ -85,8 +85,8 @@ pub trait PackageManager: Send + Sync {
     /// Filters `paths` to the files that packages installed. A file counts even if its content was changed later.
     fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>>;
 
-    /// A locked lock file of the package manager, and the process that holds the lock. While a process holds the
-    /// lock, no other process can install packages.
+    /// A locked lock file of the package manager, and the process that holds the lock. `None` if no process holds a
+    /// lock. While a process holds the lock, no other process can install packages.
     fn lock_holder(&self) -> Result<Option<(String, String)>> {
         Ok(None)
     }

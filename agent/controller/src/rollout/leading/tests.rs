@@ -137,7 +137,8 @@ async fn an_alert_takes_an_order_back_once_and_an_end_of_the_alert_gives_another
     let (patched, queries) = step(&mut blocking).await;
     assert!(patched.contains(&node) && queries == 1, "{patched:?}");
     assert!(server.lock().order.is_null());
-    // The controller has not yet seen the Node without its order, so this decision does not query Prometheus.
+    // The controller may write the status only now, because it now sees the Node without the order. `blocking` still has a result, so this
+    // decision does not query Prometheus.
     assert_eq!(step(&mut blocking).await.1, 0);
     let status: Status = serde_json::from_str(server.lock().data["status"].as_str().unwrap()).unwrap();
     assert!(status.ordered.is_empty() && status.waits_for.contains("Fire"), "{status:?}");

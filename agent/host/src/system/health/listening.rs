@@ -42,8 +42,8 @@ impl Processes {
 }
 
 /// Finds a process that does not belong to the unit and listens at the unit's URL. Returns a description of the
-/// process. `None` if a process of the unit listens there, if nothing listens, or if the caller may not inspect the
-/// process (only root and the process's own user may).
+/// process. `None` if a process of the unit listens there, if nothing listens, or if this is unknown. Only root and the
+/// process's own user may inspect a process.
 pub(super) fn other_listener(
     root: &Path,
     url: &str,

@@ -32,7 +32,7 @@ const NOT_OFFERED: [&str; 2] = ["Can't find a source to download version", "was 
 /// How often a command is retried if another process takes a lock between the agent's check and apt's own check.
 const RACES: u32 = 100;
 
-/// A locked lock file of dpkg or apt, and the process that holds the lock.
+/// A locked lock file of dpkg or apt, and the process that holds the lock. `None` if no process holds a lock.
 pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
     held(&LOCKS)
 }

@@ -18,7 +18,7 @@ const SHOWN: &str = "%{NAME}\\t%{VERSION}-%{RELEASE}\\n";
 /// rpm's lock for a transaction, in the folder of its database. dnf does not wait for this lock.
 const TRANSACTION_LOCK: &str = ".rpm.lock";
 
-/// A locked lock file of dnf, yum or rpm, and the process that holds the lock.
+/// A locked lock file of dnf, yum or rpm, and the process that holds the lock. `None` if no process holds a lock.
 pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
     let transaction = transaction_lock()?;
     held(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())
@@ -41,6 +41,7 @@ pub(super) fn listed(package: &str) -> Option<&str> {
 pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
     let mut installed = BTreeSet::new();
     for package in packages {
+        // `rpm --query` also understands `name-version-release.arch`.
         let is_known = |options: &[&str]| -> Result<bool> {
             Ok(ask(&[&["rpm", "--query"], options, &["--", package]].concat())?.status.success())
         };
@@ -79,8 +80,8 @@ pub(super) fn argument(package: &PackageVersion) -> String {
 }
 
 /// The command by which an operator installs packages in the given versions, which may be older than the installed
-/// ones. yum has one verb for newer versions and one for older versions. If a verb has nothing to do, yum exits with
-/// 0. So `rpm --query` shows the versions at the end.
+/// ones. yum has one verb for newer versions and one for older versions. A verb that has nothing to do succeeds. So
+/// `rpm --query` shows the versions at the end.
 pub(super) fn command(installer: &str, packages: &str) -> String {
     let name = installer.trim_start_matches("/usr/bin/");
     match is_dnf(installer) {
