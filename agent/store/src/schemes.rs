@@ -99,7 +99,7 @@ const NEVER_READ: [(&str, &str); 3] = [
         "the API server that kOps keeps the cluster at has no files for nodes, and kOps' own nodeup reads no files there; set \
          spec.configStore.base to a store with files for nodes",
     ),
-        // Upstream: `buildMemFSPath` in util/pkg/vfs/context.go.
+    // Upstream: `buildMemFSPath` in util/pkg/vfs/context.go.
     ("memfs", "it is the memory of one process, in tests of kOps; give the ConfigBase of a cluster"),
 ];
 
