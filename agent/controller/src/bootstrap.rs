@@ -162,7 +162,7 @@ impl Setup {
     }
 }
 
-/// Checks access to Nodes before the server listens, because every answer requires a Node. If a connection is refused, a machine retries
+/// Checks access to Nodes before the server listens, because the server reads a Node for every answer. If a connection is refused, a machine retries
 /// within seconds, also at another control plane. After an internal error, in contrast, the machine waits for a backoff and needs a new
 /// proof of identity.
 async fn api_server_answers(nodes: &Nodes) -> Result<()> {

@@ -185,7 +185,8 @@ impl<M: Listed> Inventory<M> {
         last.names.get(&machine.node_name()).is_some_and(|ids| ids.iter().any(|id| *id != machine.id()))
     }
 
-    /// Whether a machine belongs to a different cluster. This machine is in a different network, so its Node name may be equal.
+    /// Whether a machine belongs to a different cluster. Such a machine is in a different network, so it may have the Node name of a
+    /// machine of this cluster.
     fn is_of_another(&self, machine: &M) -> bool {
         matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }))
     }

@@ -127,7 +127,7 @@ impl Member {
         self.outcome.as_ref().is_some_and(|outcome| outcome.rollout == rollout && outcome.problem.is_empty())
     }
 
-    /// Whether the node's authorities differ from the authorities of new machines of its group. `false` if one of both is not known.
+    /// Whether the node's authorities differ from the authorities of new machines of its group. `false` if either is not known.
     pub(super) fn trusts_others(&self, authorities: &BTreeMap<String, String>) -> bool {
         let theirs = authorities.get(&self.group);
         self.authorities.as_ref().zip(theirs).is_some_and(|(ours, theirs)| ours != theirs)
