@@ -147,6 +147,7 @@ impl BootstrapMetrics {
         self.renewals.get_or_create(&ByOutcome { outcome, reason }).inc();
     }
 
+    /// Counts an answer to a node's slot request.
     pub fn paced(&self, reason: &'static str, is_granted: bool) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.slots.get_or_create(&ByOutcome { outcome, reason }).inc();

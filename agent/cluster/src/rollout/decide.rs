@@ -152,8 +152,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether the rollout is running, has no node at work, gives no order, takes no order back, and does not wait for a check of blockers
-    /// or for the answer of an API server.
+    /// Whether the rollout is running, but only waits: no node is at work, and no order is given or taken back. A rollout that waits for a
+    /// check of blockers, or for the answer of an API server, does not count.
     pub(super) fn only_waits(&self) -> bool {
         self.blockers_to_check.is_none()
             && self.api_servers_to_ask.is_empty()
