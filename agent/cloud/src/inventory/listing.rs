@@ -199,8 +199,8 @@ impl<M: Listed> Inventory<M> {
         }
     }
 
-    /// The list of all machines. A list of several pages is not requested again within seconds. If such a list lacks this id, the result may
-    /// also contain machines that were created after the list was requested.
+    /// The list of all machines. A list of several pages is not requested again within seconds. If such a list lacks this id, the result
+    /// may also contain machines that were created after the list was requested.
     pub(super) async fn listing_with(
         self: &Arc<Self>,
         id: MachineId,
