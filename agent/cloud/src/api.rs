@@ -121,7 +121,7 @@ pub enum ApiError {
     /// There is no response, or the response breaks off. The API may have carried out the request.
     #[error("cannot ask {endpoint} for {action}: {cause}; check the network, DNS and proxy")]
     Unreachable { action: &'static str, endpoint: String, cause: String },
-    /// The rate limit is exceeded. A retry after a pause succeeds.
+    /// The rate limit is exceeded. A retry after a pause can succeed.
     #[error(
         "{} throttles {} ({}): this {} sends too many requests at the moment",
         .0.api, .0.action, .0.reason(), .0.limited

@@ -72,7 +72,7 @@ impl Enrolled {
     }
 }
 
-/// `Host` objects for tests. They can also be set to fail.
+/// `Host` objects for tests. A test can replace the objects by an error.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -66,8 +66,7 @@ pub async fn observe(provider: CloudProvider) -> Result<CloudFacts, MetadataErro
     observe_within(provider, Retries::default()).await
 }
 
-/// Like `observe`, with the given retries. The facts stay empty for a cloud whose facts are requested only when the configuration needs
-/// them.
+/// Like `observe`, with the given retries. The facts stay empty for a cloud whose `Cloud::observe` asks nothing.
 pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result<CloudFacts, MetadataError> {
     let mut facts = CloudFacts::default();
     for_provider(provider).observe(&mut facts, retries).await?;

@@ -101,8 +101,9 @@ async fn server_id(
     facts::server_id(root, endpoint, retries).await
 }
 
-/// Adds the address of the server to the facts. A server with a config drive may have no metadata service, so the address from an earlier
-/// run may be used. A server without an address still becomes a node, as with upstream's nodeup.
+/// Adds the address of the server to the facts. If the metadata service does not give the address, the address from an earlier run is used,
+/// because a server with a config drive may have no metadata service. A server without an address still becomes a node, as with upstream's
+/// nodeup.
 async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &RememberedFacts) {
     let asked = async {
         let service = MetadataService::new(endpoint, WITHOUT_WAITING)?;

@@ -84,7 +84,7 @@ impl Tpm {
         Ok(template)
     }
 
-    /// Reads the content at an index of the TPM's memory. The owner's authorization has no password.
+    /// Reads the content at an index of the TPM's memory, with the owner's authorization, which has no password.
     fn read_nv(&mut self, index: u32) -> Result<Vec<u8>, TpmProblem> {
         let handle = TpmHandle::new(index);
         let public: TpmNvReadPublicResponse = self

@@ -162,9 +162,9 @@ impl Setup {
     }
 }
 
-/// Checks access to Nodes before the server listens, because every answer requires a Node. If a connection is refused, a machine retries
-/// within seconds, also at another control plane. After an internal error, in contrast, the machine waits for a backoff and needs a new
-/// proof of identity.
+/// Checks access to Nodes before the server listens, because the server reads a Node for every answer. If a connection is refused, a
+/// machine retries within seconds, also at another control plane. After an internal error, in contrast, the machine waits for a backoff and
+/// needs a new proof of identity.
 async fn api_server_answers(nodes: &Nodes) -> Result<()> {
     timeout(NODE_WITHIN, nodes.can_be_read())
         .await

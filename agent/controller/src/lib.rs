@@ -108,7 +108,8 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
     };
     let mut serving = setup.start().await?;
     let mut answering = pin!(health::listen_and_serve(&given.health_listen, state, registry));
-    // If the probe port is free, listen before systemd is told that this service has started. So a started service always answers probes.
+    // If the probe port is free, listen before systemd is told that this service has started. So the service answers probes as soon as
+    // systemd treats it as started.
     health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 

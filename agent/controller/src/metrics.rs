@@ -25,7 +25,7 @@ const SECONDS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reconciled {
-    /// The Node has all its labels.
+    /// The Node has all labels and pod address ranges that it can get now.
     Success,
     /// The reconcile failed, and is retried.
     Error,
@@ -147,6 +147,7 @@ impl BootstrapMetrics {
         self.renewals.get_or_create(&ByOutcome { outcome, reason }).inc();
     }
 
+    /// Counts an answer to a node's slot request.
     pub fn paced(&self, reason: &'static str, is_granted: bool) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.slots.get_or_create(&ByOutcome { outcome, reason }).inc();

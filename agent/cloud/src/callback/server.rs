@@ -127,7 +127,7 @@ struct PendingChallenge {
 }
 
 impl CallbackServer {
-    /// Listens for the kops-controller of a cluster. The authorities (PEM) are those that may sign kops-controller's certificate.
+    /// Listens for the kops-controller of a cluster. One of `authorities` (PEM) must have signed the certificate of kops-controller.
     pub async fn start(
         cluster: &str,
         authorities: &str,

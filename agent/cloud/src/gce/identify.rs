@@ -89,7 +89,7 @@ impl ControlPlane for GceControlPlane {
         Ok(self.find_instance(node, since).await?.1)
     }
 
-    /// Lists the ranges of all instances of a zone in one request. Upstream requests each instance.
+    /// Takes the ranges from one cached list of the zone's instances. Upstream requests each instance.
     async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
         let (instance, _) = self.find_instance(node, since).await?;
         let ranges = self.groups.ranges(&instance).await.map_err(NotIdentified::unavailable)?;

@@ -76,7 +76,7 @@ struct Inner {
 /// Who asks about an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// A Node of the API server. The Node existed at `since`, and `spec.providerID` never changes.
+    /// A Node of the API server. At `since`, the Node already named its instance. The name (`spec.providerID`) never changes.
     Node { since: Instant },
     /// An unverified request, which may name a made-up instance.
     Stranger,

@@ -32,7 +32,7 @@ pub trait Login: fmt::Debug + Send + Sync {
     /// The endpoint of the API, and a token that does not expire soon.
     async fn session(&self) -> Result<Session, ApiError>;
 
-    /// Drops the cached token, unless it differs from the rejected token.
+    /// Drops the cached token if it is the rejected token.
     async fn forget(&self, refused: &HeaderValue);
 }
 

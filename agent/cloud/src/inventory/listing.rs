@@ -185,7 +185,8 @@ impl<M: Listed> Inventory<M> {
         last.names.get(&machine.node_name()).is_some_and(|ids| ids.iter().any(|id| *id != machine.id()))
     }
 
-    /// Whether a machine belongs to a different cluster. This machine is in a different network, so its Node name may be equal.
+    /// Whether a machine belongs to a different cluster. Such a machine is in a different network, so it may have the Node name of a
+    /// machine of this cluster.
     fn is_of_another(&self, machine: &M) -> bool {
         matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }))
     }
@@ -198,8 +199,8 @@ impl<M: Listed> Inventory<M> {
         }
     }
 
-    /// The list of all machines. If the list lacks this id, and has too many pages to be requested again within seconds, the result also
-    /// contains machines that were created after the list was requested.
+    /// The list of all machines. A list of several pages is not requested again within seconds. If such a list lacks this id, the result
+    /// may also contain machines that were created after the list was requested.
     pub(super) async fn listing_with(
         self: &Arc<Self>,
         id: MachineId,

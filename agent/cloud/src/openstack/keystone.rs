@@ -123,7 +123,7 @@ impl Keystone {
         self.cache.get(ask).await
     }
 
-    /// Drops the cached token, unless it differs from the rejected token.
+    /// Drops the cached token if it is the rejected token.
     pub async fn forget(&self, refused: &HeaderValue) {
         self.cache.forget(|session| session.token == *refused).await;
     }

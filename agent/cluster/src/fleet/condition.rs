@@ -39,7 +39,8 @@ pub struct NodeReport {
     /// The version of the agent. `None` if this program must not report itself ([`NodeReport::program`]); the annotation of an earlier
     /// report stays.
     pub agent_version: Option<String>,
-    /// The change to the next configuration of the group. `None` if no run has found a newer configuration.
+    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
+    /// configuration.
     pub next: Option<Next>,
     /// `NodeupConfigHash` in the user-data, if the node has since followed its group to a different configuration.
     pub followed_from: Option<String>,
@@ -92,7 +93,8 @@ pub struct Statement {
     pub first_certificate: Option<FirstCertificate>,
     /// The version of the agent. If this is `None`, the annotation of an earlier report stays.
     pub agent_version: Option<String>,
-    /// The change to the next configuration of the group. `None` if no run has found a newer configuration.
+    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
+    /// configuration.
     pub next: Option<Next>,
     /// `NodeupConfigHash` in the user-data, if the node has since followed its group to a different configuration.
     pub followed_from: Option<String>,

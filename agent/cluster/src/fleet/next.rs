@@ -16,7 +16,7 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the summary of the node's plan.
 pub const NEXT: &str = "kops-agent/next";
-/// Maximum number of names of units and static pods. If there are more, the summary has only their count.
+/// Maximum number of names of units and static pods. The summary only counts the remaining names.
 const MOST_RESTARTS: usize = 16;
 /// Maximum length of the name of a unit or static pod, in bytes.
 const LONGEST_NAME: usize = 100;

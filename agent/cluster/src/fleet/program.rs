@@ -16,8 +16,8 @@ const LONGEST_VERSION: usize = 200;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramReport {
     schema_version: u32,
-    /// Equals the annotation with the agent's version. They differ if a kops-agent that does not report its program has changed only that
-    /// annotation.
+    /// The agent's version. The annotation with the agent's version has a different value if a kops-agent that does not report its program
+    /// has changed only that annotation.
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,

@@ -240,8 +240,8 @@ impl AzureMachine {
     }
 
     /// Identifies this machine as the machine of the Node with the name `node`. `has_namesake` says whether a second machine of the cluster
-    /// has the Node's name. The Node is rejected if its name differs from the machine's name. If a second machine has the Node's name, the
-    /// Node is an impostor. Otherwise a program on the machine may have chosen a different hostname, so the reason for the rejection is
+    /// has the Node's name. The Node is rejected if its name differs from the machine's name. If a second machine then has the Node's name,
+    /// the Node is an impostor. Otherwise a program on the machine may have chosen a different hostname, so the reason for the rejection is
     /// different.
     pub fn identify_node(
         &self,

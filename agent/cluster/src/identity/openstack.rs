@@ -55,7 +55,7 @@ pub struct OpenstackServer {
 pub struct ServerAddress {
     pub network: String,
     pub address: IpAddr,
-    /// Whether the address is a floating IP, which a router forwards to the server.
+    /// Whether the address is a floating IP: a router holds the address, and forwards its packets to the server.
     pub is_floating: bool,
 }
 

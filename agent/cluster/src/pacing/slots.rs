@@ -94,8 +94,8 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
         return Decision::Resting { until: longest.renewed + REST_SECONDS };
     }
     if let Some(own) = kept {
-        // A gap between renewals means that a run of this node was killed, or that the API server was unreachable. The node held the slot
-        // only for the first `LEASE_SECONDS` of the gap.
+        // A gap of more than `LEASE_SECONDS` means that a run of this node was killed, or that the API server was unreachable. The node
+        // held the slot only for the first `LEASE_SECONDS` of the gap.
         let (acquired, held_before) = match now - own.renewed > LEASE_SECONDS {
             true => (now, held_before),
             false => (own.acquired, own.held_before),

@@ -127,7 +127,7 @@ impl Member {
         self.outcome.as_ref().is_some_and(|outcome| outcome.rollout == rollout && outcome.problem.is_empty())
     }
 
-    /// Whether the node's authorities differ from the authorities of new machines of its group. `false` if one of both is not known.
+    /// Whether the node's authorities differ from the authorities of new machines of its group. `false` if either is not known.
     pub(super) fn trusts_others(&self, authorities: &BTreeMap<String, String>) -> bool {
         let theirs = authorities.get(&self.group);
         self.authorities.as_ref().zip(theirs).is_some_and(|(ours, theirs)| ours != theirs)
@@ -152,8 +152,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether the rollout is running, has no node at work, gives no order, takes no order back, and does not wait for a check of blockers
-    /// or for the answer of an API server.
+    /// Whether the rollout is running, but only waits: no node is at work, and no order is given or taken back. A rollout that waits for a
+    /// check of blockers, or for the answer of an API server, does not count.
     pub(super) fn only_waits(&self) -> bool {
         self.blockers_to_check.is_none()
             && self.api_servers_to_ask.is_empty()

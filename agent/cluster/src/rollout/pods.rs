@@ -11,8 +11,8 @@ use super::order::LONGEST_PROBLEM;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::{parse_timestamp, timestamp};
 
-/// If a container restarts this many times after the order, the order has failed. The change itself restarts a container once or twice:
-/// with kubelet or containerd, and with its static pod.
+/// A container that restarts this many times after the order counts as crashing. The change itself restarts a container once or twice: with
+/// kubelet or containerd, and with its static pod.
 const MANY_RESTARTS: u32 = 3;
 /// If a control plane's API server is not ready for this long, the wait for the control plane's pods ends. A single answer may be lost, and
 /// two decisions may be less than a second apart. The status has whole seconds, so the wait may end up to 1 s earlier.

@@ -40,8 +40,7 @@ pub struct Status {
     /// kubelet can change the annotations of its own Node.
     #[serde(default)]
     pub ordered: BTreeMap<String, Order>,
-    /// The nodes whose order has failed. This list is necessary, because the outcome in a Node is replaced by the outcome of a later
-    /// rollout.
+    /// The nodes whose order has failed. This list is necessary, because the outcome of a later rollout replaces the outcome in the Node.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<String>,
     /// The canaries of an upgrade of kops-agent.

@@ -247,7 +247,7 @@ fn in_turn<'a>(
     Next::Begins(members.into_iter().take(free).map(|(_, member)| member).collect())
 }
 
-/// The next control plane. If a control plane is not Ready or at work, or its API server is not ready, no control plane may begin, because
+/// The next control plane. No control plane may begin while another one is at work or not Ready, or its API server is not ready. Otherwise
 /// etcd could lose its quorum.
 fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Result<Begun<'a>, String> {
     let is_control_plane = |member: &&&Member| member.rank == Rank::ControlPlane;

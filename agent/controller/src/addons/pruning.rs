@@ -97,8 +97,8 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
 }
 
 /// Returns the first object of the manifest that may replace the doomed object and is not available, with the reason. The doomed object
-/// must then stay. Returns `None` if the doomed object may be deleted. It may also be deleted if its replacements only wait for a host port
-/// that it holds.
+/// must then stay. Returns `None` if the doomed object may be deleted. It may also be deleted if all unavailable replacements only wait for
+/// a host port that it holds.
 async fn holder(objects: &Objects, doomed: &Doomed, tried: &[Tried<'_>]) -> Option<String> {
     let Doomed { resource, object } = doomed;
     let holders = prune::holders(&resource.api.group, &resource.api.kind, tried);

@@ -137,7 +137,7 @@ fn listed(objects: &mut dyn Iterator<Item = &Object>) -> String {
     objects.map(selector).collect::<Vec<_>>().join(", ")
 }
 
-/// Checks that the API server would accept the new object. Returns the existing object, or `None`.
+/// Checks that the API server would accept the new object. Returns the existing object; `None` if it does not exist.
 async fn check(objects: &Objects, object: &Object) -> Result<Option<(Resource, Value)>> {
     let resource = objects.resources.find(&object.kind).await?;
     let unserved = || format!("the API server serves no {}", object.kind.kind);

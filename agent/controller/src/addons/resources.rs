@@ -52,7 +52,7 @@ impl Resources {
     /// Finds how the API server serves a kind; `None` if the API server does not serve the kind.
     pub async fn find(&self, kind: &ObjectKind) -> Result<Option<Resource>, ApiError> {
         let served = self.served(&kind.api_version()).await?;
-        // A subresource may have the same kind as its parent. Only the name of a subresource contains a slash.
+        // A subresource has the kind of its parent or of another resource. Only the name of a subresource contains a slash.
         let found = served.iter().find(|one| one.kind == kind.kind && !one.name.contains('/'));
         Ok(found.map(|found| Resource::new(kind, &found.name, found.namespaced)))
     }

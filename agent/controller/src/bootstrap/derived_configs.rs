@@ -34,7 +34,7 @@ const AT_ONCE: usize = 2;
 pub(super) struct Limits {
     /// How long a machine's request waits for a derivation.
     pub(super) waited_for: Duration,
-    /// Timeout of reading the store, and also of querying the publishers. It also ends a derivation for which no machine waits.
+    /// Timeout of reading the store, and again of querying the publishers. It also ends a derivation for which no machine waits.
     pub(super) done_within: Duration,
     /// The TTL of a finished derivation, successful or failed.
     pub(super) good_for: Duration,

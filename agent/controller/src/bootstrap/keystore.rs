@@ -83,6 +83,7 @@ impl Keystore {
         }
     }
 
+    /// Reads the files again if they have changed.
     pub fn refresh(&self) {
         let stamps = Stamps::new(&self.files.all());
         if self.now.read().0 == stamps {

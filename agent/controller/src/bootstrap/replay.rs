@@ -64,11 +64,12 @@ pub struct UnderWay<'a> {
 }
 
 impl Taken {
+    /// Starts without tokens. Tokens that were accepted before `since` are unknown.
     pub fn since(since: Instant) -> Taken {
         Taken { since, state: Mutex::default() }
     }
 
-    /// Accepts a token for one request. Rejects a token that was already used, or that is older than this server.
+    /// Accepts a token for one request. Rejects a token that was used, that is in use, or that is older than this server.
     pub fn take(&self, token: Token, now: Instant) -> Result<UnderWay<'_>, Refusal> {
         let Token { fingerprint, age } = token;
         // Use a monotonic duration, because someone may have set the wall clock since this server started.

@@ -231,7 +231,8 @@ async fn connection(
         .await;
 }
 
-/// Logs a client certificate that TLS rejects. Only clients that want to renew present a certificate, so this counts as a renewal request.
+/// Logs a client certificate that TLS rejects. The client has sent no request yet, so this counts as a renewal request, even if the client
+/// wants a slot.
 fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &Bootstrap) {
     let Some(TlsError::InvalidCertificate(problem)) =
         error.get_ref().and_then(|cause| cause.downcast_ref::<TlsError>())

@@ -55,7 +55,7 @@ const NOT_SET_UP: &str = "SlotsNotSetUp";
 const LONGEST_TOLD: usize = 400;
 /// The annotation with the name of the last Node that held the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with the time for which the last Node held another slot directly before this slot, in seconds.
+/// The annotation with the time for which the last Node had already held slots when it got this slot, in seconds.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {
@@ -149,7 +149,7 @@ impl Slots {
     }
 
     /// Returns the other control planes that are not Ready, or whose API servers are not ready. The caller has read the Leases before, and
-    /// writes a Lease only if it is unchanged. So no other control plane gets a slot between this check and the write.
+    /// writes a Lease only if it is unchanged. So no other control plane gets a slot between the read and the write.
     async fn not_ready_beside(&self, node: &str) -> Result<Vec<NotReady>, Refusal> {
         let listed = beside(&self.nodes, node);
         let others = in_time("listing the Nodes of control planes", FORBIDDEN, listed).await??;

@@ -38,7 +38,7 @@ pub(crate) struct Publisher {
     leadership: Leadership,
 }
 
-/// What was last published: the version of each file, and the time of the publication.
+/// The last publication: the version of each file, and the time.
 type Published = (BTreeMap<String, String>, Instant);
 
 impl Publisher {

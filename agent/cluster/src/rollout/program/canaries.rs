@@ -31,8 +31,9 @@ pub struct Observation {
     pub has_passed: bool,
 }
 
-/// The canaries of each group of workers. A worker becomes a canary when it has carried out an order that is in the controller's own
-/// status, because a kubelet can write any outcome into its own Node. A canary stays a canary, whatever its Node reports later.
+/// The canaries of each group of workers. A worker becomes a canary when it has carried out an order. The order must be in the
+/// controller's own status, because a kubelet can write any outcome into its own Node. A canary stays a canary, whatever its Node reports
+/// later.
 pub(super) fn canaries(
     course: &Course,
     observe: u32,

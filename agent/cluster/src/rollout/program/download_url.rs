@@ -71,7 +71,8 @@ fn is_metadata_service(host: &Host<&str>) -> bool {
     }
 }
 
-/// Whether an address is link-local, belongs to a metadata service, or contains an IPv4 address (mapped, 6to4 or NAT64).
+/// Whether an address is link-local, belongs to a metadata service, or contains an IPv4 address (mapped, compatible, 6to4 or NAT64). The
+/// result is `false` for `::1`.
 fn is_metadata_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     address.is_unicast_link_local()

@@ -38,14 +38,14 @@ pub struct Rounds {
 
 #[derive(Debug, Default)]
 pub struct Round {
-    /// Why the round could do nothing; `None` if it could.
+    /// Why the round could not run; `None` if it ran.
     pub problem: Option<String>,
     /// For each channel URL: the skipped entries, or why the channel could not be read.
     pub channels: BTreeMap<String, Read>,
     /// Entries that were skipped because a later channel has the add-on too.
     pub others: Vec<Addon>,
     /// The states of the add-ons of all readable channels, in order. If this process lost its Lease before the turn of a due add-on, the
-    /// add-on is missing.
+    /// add-on is missing here.
     pub addons: Vec<(Addon, State)>,
 }
 
@@ -116,7 +116,7 @@ impl Rounds {
             Ok(version) => version,
             Err(error) => return Round { problem: Some(error_text(&error)), ..round },
         };
-        // The release decides how channels are parsed.
+        // The release decides how channels are parsed. Without the release, no channel can be parsed.
         let failed = |error: anyhow::Error| Failure::new(kind_of(&error), error_text(&error));
         let release = reading::release(&self.store, &self.channels).await.map_err(failed);
         let (mut readable, mut menus) = (Vec::new(), Vec::new());
