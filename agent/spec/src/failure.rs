@@ -268,7 +268,8 @@ mod tests {
         assert_eq!(codes.len(), Kind::ALL.len());
     }
 
-    /// The codes are stable, because scripts use them. A new kind adds a line to codes.txt. Existing lines never change.
+    /// The codes are stable, because scripts use them. A new kind adds a line to codes.txt. The code in an existing line never
+    /// changes.
     #[test]
     fn each_kind_keeps_its_code() {
         let codes: String = Kind::ALL.iter().map(|kind| format!("{kind} {kind:?}\n")).collect();

@@ -104,6 +104,7 @@ fn config() -> Value {
     serde_yaml::from_str(CONFIG).unwrap()
 }
 
+/// The desired state for this configuration. `None` if a field has the wrong type.
 fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     let inputs = Inputs {
         boot: BootConfig::parse(BOOT.as_bytes(), "kube_env.yaml").unwrap(),

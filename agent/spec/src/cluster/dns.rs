@@ -66,7 +66,7 @@ pub struct NodeLocalDNSConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
-    /// The taint's key. An empty key matches every taint.
+    /// The taint's key. An empty key matches every key.
     pub key: String,
     /// How the taint's value is compared: `Exists` accepts any value, and `Equal` accepts only `value`.
     pub operator: String,
