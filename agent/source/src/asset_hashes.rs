@@ -72,9 +72,9 @@ pub struct Told<'a> {
     pub by_mirrors: &'a mut Vec<String>,
 }
 
-/// Requests the missing hashes of these downloads, for one architecture or for both. Fails after all requests if, for some hash, no server
-/// that may know it can be reached, or the server is busy. A hash that no server knows is no error here: the code that needs the hash
-/// reports it.
+/// Requests the missing hashes of these downloads, for one architecture or for both. Fails after all requests if a hash stays unknown
+/// because no server can be reached, or because a server is busy. A hash that no server knows is no error here: the code that needs the
+/// hash reports it.
 pub async fn learn_missing(
     store: &Store,
     source: &HashSource,

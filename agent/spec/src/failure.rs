@@ -241,7 +241,7 @@ impl Kind {
         matches!(self, Kind::RolledBack | Kind::FailedBefore)
     }
 
-    /// Whether a run stopped before a change because of pacing, for example because it got no slot, or because the node could not be drained.
+    /// Whether a run stopped before a change because of pacing. For example, the run got no slot, or the node could not be drained.
     pub fn is_not_paced(self) -> bool {
         matches!(
             self,

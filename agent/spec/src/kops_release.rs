@@ -137,8 +137,8 @@ impl KopsRelease {
             && self.takes_kubernetes_of(config)
     }
 
-    /// Whether the Kubernetes version of this configuration is new enough for this release. Returns true if the version cannot be parsed, because a
-    /// different check reports this error.
+    /// Whether the Kubernetes version of this configuration is new enough for this release. Returns true if the version cannot be parsed,
+    /// because a different check reports this error.
     fn takes_kubernetes_of(self, config: &NodeupConfig) -> bool {
         minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
     }
