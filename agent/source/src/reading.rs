@@ -158,6 +158,7 @@ async fn of_any_machine(
     complete(store, base, boot, Facts::default(), configuration, &Before::default(), unwritten).await
 }
 
+/// The boot config that kOps would write for the group of this derivation.
 pub(crate) fn boot_config_of_group(
     derivation: &Derivation,
     derived: &Derived,

@@ -122,6 +122,7 @@ fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     })
 }
 
+/// The fields of a configuration with one-line texts.
 static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let is_one_line = |field: &Field| {
         field.kind == Kind::Text && !OF_MANY_LINES.iter().any(|part| format!("{field}/").contains(part))

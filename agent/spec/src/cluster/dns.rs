@@ -62,6 +62,7 @@ pub struct NodeLocalDNSConfig {
     pub pod_annotations: BTreeMap<String, String>,
 }
 
+/// A taint that a pod tolerates (`corev1.Toleration`).
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

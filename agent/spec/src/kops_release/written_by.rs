@@ -65,6 +65,7 @@ impl Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Evidence {
+    /// `kops-version.txt` in the state store.
     VersionFile,
     /// The response of kops-agent's controller, which reads `kops-version.txt`.
     KopsController,
