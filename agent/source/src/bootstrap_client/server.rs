@@ -25,7 +25,7 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of the connection and its TLS handshake. It is short so that a server that accepts connections but does not respond delays the
 /// next address only a little.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of addresses of one name to ask. Usually, a cluster has fewer control planes. If none of eight addresses responds,
+/// The maximum number of addresses of one name to ask. Usually, a cluster has fewer control planes. If none of these addresses responds,
 /// the requests take at most two minutes.
 const MOST_ADDRESSES: usize = 8;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
