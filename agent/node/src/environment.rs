@@ -79,9 +79,9 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The value of the first variable in `names` that has a value. Empty if none has a value, or if machines of this
-    /// role have no cloud login. `None` if the login is unknown. All variables of a login are from this process or
-    /// all are from the agent's units, so that two logins are never mixed.
+    /// The value of the first variable in `names` that has a value. Empty if none has a value, or if no login is
+    /// set and machines of this role have no cloud login. `None` if the login is unknown. All variables of a login are
+    /// from this process or all are from the agent's units, so that two logins are never mixed.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }

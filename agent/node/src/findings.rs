@@ -78,7 +78,7 @@ pub struct Findings {
     /// Parts of the manifests that are not checked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_checked: Vec<Finding>,
-    /// Set only if some errors or warnings are not listed.
+    /// `None` means that all errors and warnings are listed.
     #[serde(skip)]
     pub counts: Option<Counts>,
 }

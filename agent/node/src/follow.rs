@@ -48,7 +48,7 @@ pub async fn until_replaced(conf: &Path, root: &Path) {
         let Err(untold) = follow_one_watch(conf, root, began).await else { return };
         let problem = untold.to_string();
         if problem != said {
-            // These errors are normal: a machine that is not a node yet has no kubeconfig, or no Node.
+            // An expected error is not a warning: a machine that is not a node yet has no kubeconfig, or no Node.
             let level = if untold.is_expected() { log::Level::Debug } else { log::Level::Warn };
             log::log!(level, "cannot wait for orders of a rollout; trying again: {problem}");
         }

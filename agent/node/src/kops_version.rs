@@ -40,7 +40,8 @@ pub fn find(options: &SourceOptions, boot: &BootConfig) -> Option<Told> {
     user_data.filter_map(|user_data| Told::by_user_data(&nodeup_urls(&user_data))).next()
 }
 
-/// The user-data of the instance with the files under `root`. `None` if cloud-init has not kept the user-data, or if it cannot be read.
+/// The user-data of the instance whose files are under `root`. `None` if cloud-init has not kept the user-data, or if
+/// the user-data cannot be read.
 pub fn user_data_of_instance(root: &Path) -> Option<Vec<u8>> {
     let read = Reader::open(root).and_then(|reader| reader.read(USER_DATA, LARGEST));
     read.unwrap_or_else(|error| {

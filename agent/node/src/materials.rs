@@ -163,12 +163,13 @@ impl Secrets for Materials {
     }
 
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {
-        // The authorities in the configuration come first, because the store's authorities may be newer than the configuration.
+        // The authorities in the configuration come first: kOps vouched for them, and the store's authorities may be newer than the
+        // configuration.
         let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
         let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
         let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
-        // The authorities of the applied state come next, because the store's authorities may be newer than the applied
-        // state.
+        // The authorities of the applied state come next: they were in its configuration, and the store's authorities may
+        // be newer than the applied state.
         given.cloned().or_else(applied).or_else(stored)
     }
 

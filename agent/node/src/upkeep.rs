@@ -31,8 +31,8 @@ pub fn of_machine(root: &Path, conf: &Path, environment: &Environment) -> Result
     Ok(program::path().ok().and_then(|program| beside(&program, conf)))
 }
 
-/// Installs and starts the timers before the first run on a machine, so that the node's metrics include a failed first
-/// run. If the timers cannot be installed, the run continues.
+/// Installs and starts the timers before the first run on a machine that is not a node yet, so that the node's metrics
+/// include a failed first run. If the timers cannot be installed, the run continues.
 pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bool, progress: &dyn Progress) {
     if !root.is_dir() || machine::has_record(root) {
         return;

@@ -16,8 +16,8 @@ use crate::resource::Kind;
 pub enum Installing {
     /// The plan installs no packages.
     Nothing,
-    /// The run fetches the packages while it downloads images. It installs the packages once all files are verified and the programs can
-    /// start.
+    /// The run fetches the packages while it downloads files. Once all files are verified and the programs can start, the run installs the
+    /// packages while it downloads images.
     BesideImages,
     /// In the packages stage, after all downloads are complete and verified.
     InTheirStage,

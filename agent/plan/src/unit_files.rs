@@ -33,6 +33,7 @@ pub(crate) fn drop_in_of_path(path: &str) -> Option<&str> {
     folder.strip_suffix(".d").filter(|_| !file.contains('/'))
 }
 
+/// Whether a path is in one of systemd's unit folders.
 pub fn is_of_systemd(path: &str) -> bool {
     within(path).is_some()
 }

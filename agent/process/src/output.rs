@@ -29,7 +29,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<u8> {
     print_if_read(bytes).map(|_| exit::CONVERGED)
 }
 
-/// Like `print_bytes`, for programs that print repeatedly. Returns `false` if the reader has closed the pipe.
+/// Like `print_bytes`, for commands that print repeatedly. Returns `false` if the reader has closed the pipe.
 pub fn print_if_read(bytes: &[u8]) -> Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {

@@ -43,7 +43,7 @@ impl HashSource {
         HashSource { remembered, asks_publishers: false }
     }
 
-    /// Requests missing hashes from the servers of their publishers.
+    /// Requests missing hashes from mirrors and publishers.
     pub fn publishers(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: true }
     }
@@ -83,8 +83,9 @@ pub struct Told<'a> {
     pub by_mirrors: &'a mut Vec<String>,
 }
 
-/// Requests the missing hashes of these downloads, for one architecture or for both. Fails after all requests if a server that may know a
-/// hash cannot be reached. A hash that no server knows is no error here: the code that needs the hash reports it.
+/// Requests the missing hashes of these downloads, for one architecture or for both. Fails after all requests if a hash stays unknown
+/// because no server can be reached, or because a server is busy. A hash that no server knows is no error here: the code that needs the
+/// hash reports it.
 pub async fn learn_missing(
     store: &Store,
     source: &HashSource,
@@ -237,7 +238,8 @@ impl fmt::Display for Unanswered {
 
 /// Requests the hash from the files beside the download, and from the lists of the release. Asks first the mirror, then the publisher.
 ///
-/// An error means that no server can be reached. It may be temporary. `None` means that the reached servers do not know the hash.
+/// An error means that no server can be reached, or that the first server that failed is busy. Both may be temporary. `None` means that the
+/// reached servers do not know the hash.
 async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
     let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_loopback_server(&url));

@@ -139,6 +139,7 @@ fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Inval
     }
 }
 
+/// The kops-controllers of a cluster, for one of its machines.
 #[derive(Clone, Debug)]
 pub struct KopsController {
     /// The URLs of the servers. Each server gives equivalent answers.

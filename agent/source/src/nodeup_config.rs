@@ -43,7 +43,7 @@ pub async fn last_written(
     }
 }
 
-/// Reads the configuration. Fails if the file lacks the hash that the boot config pins.
+/// Reads the configuration. Fails if the file's hash differs from the hash that the boot config pins.
 pub async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned> {
     let url = url(base, boot);
     let text = store.read(&url).await?;

@@ -158,6 +158,7 @@ async fn of_any_machine(
     complete(store, base, boot, Facts::default(), configuration, &Before::default(), unwritten).await
 }
 
+/// The boot config that kOps would write for the group of this derivation.
 pub(crate) fn boot_config_of_group(
     derivation: &Derivation,
     derived: &Derived,
@@ -169,8 +170,8 @@ pub(crate) fn boot_config_of_group(
     })
 }
 
-/// The configuration that kOps wrote for the group. It is used if the boot config pins no configuration and the store has no cluster spec.
-/// `kops toolbox enroll` copies a store without a cluster spec to a control plane.
+/// The configuration that kOps wrote for the group, if the boot config pins no configuration and the store is a folder of this machine
+/// without a cluster spec. `kops toolbox enroll` copies such a store to a control plane. `None` in all other cases.
 async fn only_written(
     store: &Store,
     base: &str,

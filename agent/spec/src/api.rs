@@ -64,6 +64,7 @@ pub struct LoadBalancerSubnetSpec {
     pub allocation_id: Option<String>,
 }
 
+/// The bucket in which a load balancer logs its requests.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -13,6 +13,7 @@ pub enum CloudProvider {
     Gce,
     Hetzner,
     Linode,
+    /// Machines without a cloud.
     Metal,
     Openstack,
     Scaleway,

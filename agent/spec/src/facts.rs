@@ -226,7 +226,7 @@ pub struct AwsFacts {
     pub target_lifecycle_state: String,
 }
 
-/// EC2's description of an instance type. It is equal in every region, and does not change.
+/// EC2's description of an instance type. It is equal in every region, and does not change while AWS offers the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceType {
@@ -281,7 +281,7 @@ pub struct HetznerFacts {
     /// From the metadata: `instance-id`.
     #[serde(rename = "instanceID")]
     pub instance_id: String,
-    /// The server's address in its first private network. Empty if the server is in no private network.
+    /// The server's address in the private network with interface number 1. Empty if the server has no such network.
     #[serde(rename = "privateIPv4", default)]
     pub private_ipv4: String,
 }

@@ -241,7 +241,7 @@ impl Kind {
         matches!(self, Kind::RolledBack | Kind::FailedBefore)
     }
 
-    /// Whether a run stopped before a change because of pacing, for example because it got no slot, or because the node could not be drained.
+    /// Whether a run stopped before a change because of pacing. For example, the run got no slot, or the node could not be drained.
     pub fn is_not_paced(self) -> bool {
         matches!(
             self,
@@ -268,7 +268,8 @@ mod tests {
         assert_eq!(codes.len(), Kind::ALL.len());
     }
 
-    /// The codes are stable, because scripts use them. A new kind adds a line to codes.txt. Existing lines never change.
+    /// The codes are stable, because scripts use them. A new kind adds a line to codes.txt. The code in an existing line never
+    /// changes.
     #[test]
     fn each_kind_keeps_its_code() {
         let codes: String = Kind::ALL.iter().map(|kind| format!("{kind} {kind:?}\n")).collect();

@@ -137,8 +137,8 @@ impl KopsRelease {
             && self.takes_kubernetes_of(config)
     }
 
-    /// Whether this release supports the Kubernetes version of this configuration. Returns true if the version cannot be parsed, because a
-    /// different check reports this error.
+    /// Whether the Kubernetes version of this configuration is new enough for this release. Returns true if the version cannot be parsed,
+    /// because a different check reports this error.
     fn takes_kubernetes_of(self, config: &NodeupConfig) -> bool {
         minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
     }
@@ -219,7 +219,7 @@ impl KopsRelease {
         !self.is_at_most(36)
     }
 
-    /// Whether a worker of a gossip cluster stops using gossip if it knows the addresses of the API server.
+    /// Whether a worker of a gossip cluster uses no gossip if it knows the addresses of the API server.
     pub fn addresses_replace_gossip(self) -> bool {
         !self.is_at_most(35)
     }

@@ -47,6 +47,7 @@ pub(super) struct Wanted {
     pub(super) kubernetes: Option<KubernetesVersion>,
     pub(super) api_servers: BTreeSet<String>,
     pub(super) downloads: Vec<WantedDownload>,
+    /// The folders that the node writes to.
     pub(super) folders: BTreeSet<String>,
     pub(super) modules: BTreeSet<String>,
     /// The contents of files with kernel parameters.
@@ -142,7 +143,7 @@ async fn decided(
     Ok((node, desired))
 }
 
-/// The files and images that a converge would download. If the machine cannot be examined, all resources.
+/// The files and images that a converge would download. Returns all resources if the machine cannot be examined.
 async fn undelivered(options: &NodeOptions, desired: &DesiredState) -> BTreeSet<ResourceId> {
     let (root, all) = (options.source.node_root.clone(), desired.clone());
     let find = move || delivered::undelivered(&machine::open(&root).ok()?, &all).ok();

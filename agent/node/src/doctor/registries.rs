@@ -230,7 +230,7 @@ async fn token(
             url.query_pairs_mut().append_pair(name, value);
         }
     }
-    // The registry chooses the login server, so a login is sent only over TLS.
+    // The registry chooses the login server, so a login is sent only over TLS or to this machine.
     let basic = basic.filter(|_| is_protected(&url));
     let answer = client.request(Method::GET, &located(url, basic)).send().await.map_err(failed)?;
     if !answer.status().is_success() {

@@ -14,7 +14,7 @@ const APIS: [&str; 2] = ["kops.k8s.io/v1alpha", "kops/v1alpha"];
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bytes {
-    /// The whole content, or only the first [`LARGEST`] + 1 bytes of a larger file.
+    /// The whole content, or only the first [`LARGEST`] + 1 bytes if the file is larger.
     pub(super) beginning: Vec<u8>,
     /// Whether the content names kOps' API.
     pub(super) names_kops: bool,

@@ -219,7 +219,7 @@ struct Wrong {
     finding: Finding,
     is_error: bool,
     /// Whether reading the document takes too much time or memory. Such a document is always an error, because it may be a kOps manifest
-    /// that writes `apiVersion` with escapes.
+    /// that writes the value of `apiVersion` with escapes.
     is_too_costly: bool,
 }
 

@@ -45,9 +45,9 @@ pub struct Converge<'a> {
 }
 
 impl Converge<'_> {
-    /// Converges, and retries after a failure as often as `retries` says. At boot, the run only stops retrying on an
-    /// error in its own flags or environment, because operators grant permissions, fill stores and correct
-    /// configurations while machines wait.
+    /// Converges, and retries after a failure as often as `retries` says. Operators grant permissions, fill stores and
+    /// correct configurations while machines wait. So every failure is retried, unless the run's own flags or
+    /// environment are wrong, or the node works despite the failure (`helps_to_try_again`).
     pub async fn until_done(&self) -> Result<u8> {
         let mut retries = self.retries;
         let mut next_pause = PAUSES.jittered();

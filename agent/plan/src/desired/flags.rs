@@ -99,7 +99,7 @@ impl Flags {
         self.0.extend(values.iter().map(|value| format!("--{name}={value}")));
     }
 
-    /// Adds the flags by which replicas of a component elect a leader. Every component has these flags.
+    /// Adds the flags by which replicas of a component elect a leader. All components with leader election have the same flags.
     pub(super) fn set_leader_election(&mut self, config: Option<&LeaderElectionConfiguration>) {
         let Some(LeaderElectionConfiguration {
             leader_elect,

@@ -5,7 +5,7 @@
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, KernelModule};
 
-/// Adds the kernel modules. They load before the components that need them start.
+/// Adds the kernel modules. The modules load before the components start, because components need them at their start.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     // kindnet handles packets in user space. For other networks, iptables must see the packets on bridges.

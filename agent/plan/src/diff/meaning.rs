@@ -161,8 +161,8 @@ fn is_empty(value: &Value) -> bool {
     value.as_mapping().is_some_and(Mapping::is_empty)
 }
 
-/// The struct fields of kubelet's configuration. An empty struct has the same meaning as a missing struct. In contrast, an empty list, or
-/// an empty map with free keys (`evictionHard`), has a meaning.
+/// The struct fields of kubelet's configuration. An empty struct has the same meaning as a missing struct. An empty list, or an
+/// empty map with free keys (`evictionHard`), differs in meaning from a missing one.
 const STRUCTS_OF_KUBELET: [&str; 12] = [
     "anonymous",
     "authentication",

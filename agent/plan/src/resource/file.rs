@@ -87,8 +87,8 @@ pub enum SecretPiece {
     Text(String),
     /// The decoded bytes of `secrets/<name>` in the state store.
     Secret(String),
-    /// The value of the first of these variables that is set in the agent's environment. kOps sets these variables. Empty if none of them
-    /// is set.
+    /// The value of the first of these variables that has a value in the agent's environment. kOps sets these variables. Empty if none of
+    /// them has a value.
     Environment(Vec<String>),
     /// A line `NAME=value` for a variable that kOps sets in the agent's environment. The value can be empty. If the variable `given` has no
     /// value, the line is left out.

@@ -112,6 +112,7 @@ fn complete_networking(spec: &mut ClusterSpec) {
     complete(&mut spec.cluster_dns_domain, "cluster.local");
 }
 
+/// Upstream: `BuildOptions` in pkg/model/components/kubelet.go.
 fn complete_kubelet(kubelet: &mut KubeletConfigSpec) {
     complete(&mut kubelet.cgroup_root, "/");
     complete(&mut kubelet.cluster_domain, "cluster.local");

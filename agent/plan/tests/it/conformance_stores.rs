@@ -1,7 +1,7 @@
 //! Checks that every file of every store in the conformance corpus is readable, and that a nodeupconfig.yaml loses nothing in a round trip
 //! through our types. The corpus is not in the repository. Without it these tests print a message and pass.
 
-// These tests must read the corpus. Only the crate under test must not read files.
+// These tests must read the corpus. The lint is for the crate under test, which must not read files.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 use std::fs;

@@ -49,7 +49,7 @@ fn every_cloud_has_snapshots_and_every_snapshot_a_cloud() {
         .iter()
         .flat_map(|cloud| Role::ALL.map(|role| format!("{cloud}-{}.snap", role.name())))
         .collect();
-    // This test must list the directory. Only the crate under test must not read files.
+    // This test must list the directory. The lint is for the crate under test, which must not read files.
     #[allow(clippy::disallowed_methods)]
     let there = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/snapshots"));
     let there: BTreeSet<String> =

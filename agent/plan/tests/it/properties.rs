@@ -104,6 +104,7 @@ fn config() -> Value {
     serde_yaml::from_str(CONFIG).unwrap()
 }
 
+/// The desired state for this configuration. `None` if a field has the wrong type.
 fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     let inputs = Inputs {
         boot: BootConfig::parse(BOOT.as_bytes(), "kube_env.yaml").unwrap(),
@@ -121,6 +122,7 @@ fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     })
 }
 
+/// The fields of a configuration with one-line texts.
 static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let is_one_line = |field: &Field| {
         field.kind == Kind::Text && !OF_MANY_LINES.iter().any(|part| format!("{field}/").contains(part))

@@ -25,7 +25,7 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of the connection and its TLS handshake. It is short so that a server that accepts connections but does not respond delays the
 /// next address only a little.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of addresses of one name to ask. Usually, a cluster has fewer control planes. If none of eight addresses responds,
+/// The maximum number of addresses of one name to ask. Usually, a cluster has fewer control planes. If none of these addresses responds,
 /// the requests take at most two minutes.
 const MOST_ADDRESSES: usize = 8;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
@@ -122,8 +122,8 @@ impl Failure {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
     }
 
-    /// Whether nothing listens at the address, so that an early retry causes no load on a server. A failed name lookup returns false,
-    /// because early retries would load the name servers, which other machines use too.
+    /// Whether nothing listens at the address, so that an early retry causes no load on a server. Returns false for a failed name
+    /// lookup, because early retries would load the name servers, which other machines use too.
     pub(super) fn is_without_listener(&self) -> bool {
         matches!(self, Failure::NotListening(_))
     }
@@ -188,7 +188,8 @@ impl Server {
         host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
 
-    /// At most [`MOST_ADDRESSES`] of the server's addresses, chosen at random. The result may be empty while a cluster is new.
+    /// At most [`MOST_ADDRESSES`] of the server's addresses, chosen at random. Fails if the server's name is not in DNS, or
+    /// has only placeholder addresses, as in a new cluster.
     pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or(PORT);

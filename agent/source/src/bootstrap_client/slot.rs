@@ -83,8 +83,8 @@ impl Outcomes {
         }
     }
 
-    /// The result for the failures of all servers, some of which may not have answered. If a server answers 404 or 405 and no server has
-    /// slots, the result is that kops-controller has no slots.
+    /// Combines the failures of all servers. If a server answers 404 or 405 and no server has slots, the result is that kops-controller has
+    /// no slots. Servers that do not answer make no difference.
     fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;

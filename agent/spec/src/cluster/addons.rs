@@ -53,7 +53,7 @@ pub struct ClusterAutoscalerConfig {
     pub image: Option<String>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
-    /// Maximum time until a new node must be ready.
+    /// Maximum time that a new node may take to become ready.
     pub max_node_provision_time: String,
     pub pod_annotations: BTreeMap<String, String>,
     /// Whether kOps writes the configuration of the expander `priority`.

@@ -62,11 +62,12 @@ pub struct NodeLocalDNSConfig {
     pub pod_annotations: BTreeMap<String, String>,
 }
 
+/// A taint that a pod tolerates (`corev1.Toleration`).
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
-    /// The taint's key. An empty key matches every taint.
+    /// The taint's key. An empty key matches every key.
     pub key: String,
     /// How the taint's value is compared: `Exists` accepts any value, and `Equal` accepts only `value`.
     pub operator: String,

@@ -317,5 +317,5 @@ fn float_text(float: f64) -> String {
     }
 }
 
-/// The smallest power of ten that Go's shortest form writes with an exponent.
+/// From this power of ten on, Go's shortest form has an exponent.
 const LEAST_EXPONENT: i32 = 6;

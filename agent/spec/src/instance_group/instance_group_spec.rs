@@ -71,7 +71,7 @@ pub struct InstanceGroupSpec {
     pub additional_user_data: Vec<UserData>,
     /// Processes of the auto scaling group to suspend.
     pub suspend_processes: Vec<String>,
-    /// Load balancers in front of the machines that the user created.
+    /// Load balancers that the user created, in front of the machines.
     pub external_load_balancers: Vec<LoadBalancerSpec>,
     /// Whether AWS collects metrics of the machines every minute.
     pub detailed_instance_monitoring: Option<bool>,

@@ -65,6 +65,7 @@ impl Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Evidence {
+    /// `kops-version.txt` in the state store.
     VersionFile,
     /// The response of kops-agent's controller, which reads `kops-version.txt`.
     KopsController,
@@ -122,8 +123,8 @@ impl fmt::Display for WrittenBy {
 impl WrittenBy {
     /// Finds the release that wrote this configuration. `told` is the version from the most reliable source outside the configuration.
     ///
-    /// The configuration has priority over `told`, because a newer kOps may have rewritten the store after it wrote this machine's pinned
-    /// configuration. Fails if the release is older than the oldest supported release.
+    /// The configuration has priority over `told`: a newer kOps may have rewritten the store, while this machine still uses the
+    /// configuration that its user-data pins. Fails if the release is older than the oldest supported release.
     pub fn find(told: Option<&Told>, config: &NodeupConfig) -> Result<WrittenBy, Invalid> {
         if let Some(version) = version_of_downloads(config) {
             return WrittenBy::of_version(&version, Evidence::Downloads);

@@ -98,8 +98,8 @@ pub(super) fn disable_cloud_init_hotplug(node: &NodeConfig, state: &mut DesiredS
     }
 }
 
-/// Debian 11 requests a lease on every interface named `en*`, including the pods' interfaces named `eni*`. Debian
-/// takes interfaces without a lease down. cloud-init wrote the rule, so no package restores it.
+/// Debian 11 requests a lease on every interface named `en*`, including the pods' interfaces named `eni*`. It takes
+/// down an interface that gets no lease. cloud-init wrote the rule, so no package restores it.
 pub(super) fn narrow_cloud_ifupdown_helper(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::Debian && distribution.version < 12.0 {
