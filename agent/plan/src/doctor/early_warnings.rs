@@ -143,7 +143,7 @@ mod tests {
         };
         let enough = of(&[(90, 90), (15, 10)]);
         assert_eq!(enough.condition, "KopsAgentDiskPressureSoon");
-        assert_warning(&enough, WarningReason::DiskSpaceSufficient, "that of /d1: 15 % of it is free");
+        assert_warning(&enough, WarningReason::DiskSpaceSufficient, "/d1 is the fullest, with 15 % free");
         assert_warning(&of(&[(90, 90), (14, 90)]), WarningReason::DiskSpaceLow, "/d1 has 14 % free");
         assert_warning(&of(&[(15, 9)]), WarningReason::InodesLow, "/d0 has 9 % of its inodes free");
         let both = of(&[(50, 9), (0, 0)]);

@@ -392,7 +392,7 @@ mod tests {
         assert!(
             why("Timeout on a.mount; a.service failed.\n", "timeout").unwrap().contains("the result timeout")
         );
-        assert!(why("Job for a.service timed out.\n", "success").unwrap().starts_with("its job took longer"));
+        assert!(why("Job for a.service timed out.\n", "success").unwrap().starts_with("its job timed out"));
         let dependency = "A dependency job for a.service failed. See 'journalctl -xe' for details.\n";
         assert!(why(dependency, "success").unwrap().starts_with("a unit that it needs did not start"));
         assert!(why("Job for a.service canceled.\n", "success").unwrap().starts_with("another request"));
