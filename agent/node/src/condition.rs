@@ -179,12 +179,14 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     Ok(told.map(|told| told.node))
 }
 
-/// Removes the early warnings from this machine's Node. This must happen before a reset stops kubelet and removes its
+/// Ends [`UNIT`], and removes the early warnings from this machine's Node. This must happen before a reset stops kubelet and removes its
 /// credentials. A failure is only logged.
 pub async fn withdraw_warnings(root: &Path) {
     if !is_machine(root) {
         return;
     }
+    let ended = machine::open(root).and_then(|host| Ok(host.end_apart(UNIT)?));
+    ended.unwrap_or_else(|error| log::debug!("{UNIT} does not run: {}", error_text(&error)));
     let in_time =
         tokio::time::timeout(TIMEOUT, own_node::withdraw_warnings(&machine::kubeconfig(root))).await;
     let problem = match in_time {
@@ -294,11 +296,7 @@ fn report(record: Record, compared: Compared) -> NodeReport {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use kops_agent_host::OrderedProgram;
-    use kops_agent_plan::desired::FOLLOW_UNIT;
     use serde_json::{Value, json};
 
     use super::*;
@@ -340,33 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_program_of_the_services_is_reported() {
+    fn a_report_names_an_unchecked_program() {
         let root = tempfile::tempdir().unwrap();
         let host = Host::scratch(root.path()).unwrap();
-        let is_reported = || {
-            let (version, program) = own_program(root.path(), &host);
-            assert_eq!(
-                version.is_some(),
-                program.is_some(),
-                "one without the other counts as an older kops-agent"
-            );
-            version.is_some()
-        };
-        assert!(is_reported(), "the machine has no services");
-        let starts = |folder: &str, program: &str| {
-            let folder = root.path().join(folder);
-            fs::create_dir_all(&folder).unwrap();
-            let text = format!("[Service]\nExecStart={program} fleet follow --conf /conf\n");
-            fs::write(folder.join(FOLLOW_UNIT), text).unwrap();
-        };
-        let other = root.path().join("kops-agent");
-        starts("usr/lib/systemd/system", other.to_str().unwrap());
-        assert!(is_reported(), "the other program is missing");
-        fs::write(&other, "#!/bin/sh\necho 'kops-agent 0.0.1 (other)'\n").unwrap();
-        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(!is_reported());
-        starts("etc/systemd/system", std::env::current_exe().unwrap().to_str().unwrap());
-        assert!(is_reported());
+        let (version, program) = own_program(root.path(), &host);
+        assert_eq!(version.as_deref(), Some(VERSION), "the machine has no services");
+        assert!(program.is_some(), "a version without its program counts as an older kops-agent");
 
         let is_unchecked =
             || own_program(root.path(), &host).1.unwrap().value().unwrap().contains("unchecked");

@@ -117,8 +117,7 @@ async fn decided(
     let is_wanted = |service: OwnService, is_asked_for| -> Result<bool> {
         Ok(node.is_control_plane() && service.is_wanted(is_asked_for, node_root, &environment)?)
     };
-    let program = ServiceProgram::of_machine(node_root)
-        .context("finding the path of this program for the units of its services")?;
+    let program = ServiceProgram::of_machine(node_root)?;
     let controller = match is_wanted(CONTROLLER, options.controller)? {
         true => {
             let base = options.source.config_base(&node.boot)?;

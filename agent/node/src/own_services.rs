@@ -18,8 +18,6 @@ pub struct OwnService {
     /// at boot need the variable, because kOps writes their command line without this flag.
     pub variable: &'static str,
     pub unit: &'static str,
-    /// The words after the program in the unit's command, before its flags.
-    pub command: &'static [&'static str],
     runs: &'static str,
 }
 
@@ -28,7 +26,6 @@ pub const CONTROLLER: OwnService = OwnService {
     flag: "--controller",
     variable: "KOPS_AGENT_CONTROLLER",
     unit: CONTROLLER_UNIT,
-    command: &["controller"],
     runs: "control-plane mode",
 };
 
@@ -38,7 +35,6 @@ pub const ADDONS: OwnService = OwnService {
     flag: "--addons",
     variable: "KOPS_AGENT_ADDONS",
     unit: ADDONS_UNIT,
-    command: &["addons", "run"],
     runs: "the add-on applier",
 };
 
@@ -47,7 +43,6 @@ pub const FOLLOW: OwnService = OwnService {
     flag: "--rollouts",
     variable: "KOPS_AGENT_ROLLOUTS",
     unit: FOLLOW_UNIT,
-    command: &["fleet", "follow"],
     runs: "the follower of rollouts",
 };
 

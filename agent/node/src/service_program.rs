@@ -1,40 +1,49 @@
 //! The program that the agent's own services run. A machine may have two programs: kOps' boot script brings one, and a package brings
 //! another.
 //!
-//! All own services of a machine run one program, and every command of both programs follows one rule. The program that the units name
-//! stays, while it exists and has the commands of the services. Otherwise the program that decides the node takes its place. So neither
-//! program changes the units of the other.
+//! All own services of a machine run one program, and both programs choose it by one rule. The program that the units name stays, while it
+//! exists and is kops-agent. Otherwise the program that decides the node takes its place. So neither program changes the units of the
+//! other.
+//!
+//! Only units count that a run of kops-agent wrote and that nobody has changed since. So a change by hand is drift, and a run repairs the
+//! unit. The rule reads the other program and never runs it: whoever can write a unit below a root must not get the rights of this process.
 //!
 //! An order of a rollout does not need the rule: the process of the service that follows rollouts replaces its own program.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use kops_agent_host::system::programs;
+use aho_corasick::AhoCorasick;
+use anyhow::{Context, Result};
+use kops_agent_host::LARGEST_PROGRAM;
+use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_process::program;
-use kops_agent_process::version::VERSION;
+use kops_agent_spec::digest::sha256_hex_of;
 
-use super::own_services::{ADDONS, CONTROLLER, FOLLOW, OwnService};
+use super::machine;
 
-/// The services. The first unit with a usable program decides the program of all services. `FOLLOW` comes first, because a rollout replaces
-/// its program.
-const SERVICES: [OwnService; 3] = [FOLLOW, CONTROLLER, ADDONS];
-/// The directories of unit files below the root, in systemd's order (systemd.unit(5)).
-const FOLDERS: [&str; 3] = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
-/// The beginning of kops-agent's output of `--version`. nodeup's output begins with a different name.
-const NAME: &str = "kops-agent ";
-/// How long another program may take to print its version or its help.
-const PRINTED_WITHIN: Duration = Duration::from_secs(10);
+/// The units of the services. The first unit with a usable program decides the program of all services. `FOLLOW_UNIT` comes first, because
+/// a rollout replaces its program.
+const UNITS: [&str; 3] = [FOLLOW_UNIT, CONTROLLER_UNIT, ADDONS_UNIT];
+/// A text that every kops-agent contains, and nodeup does not.
+const MARK: &str = FOLLOW_UNIT;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct ServiceProgram {
     pub path: PathBuf,
-    /// The units that start `path`, if `path` is a different version than this program.
+    /// The units that start `path`, if `path` is a different build than this program.
     kept: Vec<UnitFile>,
+}
+
+/// The build of a program that can run the services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Build {
+    /// The file has the bytes of this program.
+    This,
+    Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,20 +63,21 @@ impl UnitFile {
 impl ServiceProgram {
     /// The program for the services of the machine below `root`. The program is a file of the real machine, even if a scratch root has
     /// the units.
-    pub fn of_machine(root: &Path) -> io::Result<ServiceProgram> {
-        Ok(decided(&program::path()?, units(root), version_of))
+    pub fn of_machine(root: &Path) -> Result<ServiceProgram> {
+        let this = program::path().context("finding the path of this program")?;
+        Ok(decided(&this, units(root)?, build_of))
     }
 
     pub fn is_this_program(&self) -> io::Result<bool> {
         Ok(self.path == program::path()?)
     }
 
-    /// Keeps the units of a different version as that version wrote them, because this version may write them differently.
+    /// Keeps the units of a different build as that build wrote them, because this build may write them differently.
     pub fn keep_units(self, desired: &mut DesiredState) {
         let ServiceProgram { path, kept } = self;
         for UnitFile { name, text } in kept {
             log::info!(
-                "{name} stays as it is: it runs {}, which is another version of kops-agent than this program",
+                "{name} stays as it is: it runs {}, which is another build of kops-agent than this program",
                 path.display()
             );
             desired.replace_unit_text(name, text);
@@ -76,165 +86,162 @@ impl ServiceProgram {
 }
 
 /// Decides the program of the services: the first usable program that a unit names, or else this program. `this` is the path of this
-/// program. `version_of` returns the version of a program that can run the services.
-fn decided(
-    this: &Path,
-    units: Vec<UnitFile>,
-    version_of: impl Fn(&Path) -> Option<String>,
-) -> ServiceProgram {
-    let usable = |path: &Path| -> Option<(PathBuf, String)> {
-        let version = if path == this { VERSION.to_owned() } else { version_of(path)? };
-        Some((path.to_owned(), version))
+/// program. `build_of` returns the build of a program that can run the services.
+fn decided(this: &Path, units: Vec<UnitFile>, build_of: impl Fn(&Path) -> Option<Build>) -> ServiceProgram {
+    let usable = |path: &Path| -> Option<(PathBuf, Build)> {
+        let build = if path == this { Build::This } else { build_of(path)? };
+        Some((path.to_owned(), build))
     };
     let named = units.iter().filter_map(UnitFile::program).find_map(usable);
-    let (path, version) = named.unwrap_or_else(|| (this.to_owned(), VERSION.to_owned()));
-    let is_kept = |unit: &UnitFile| version != VERSION && unit.program() == Some(path.as_path());
+    let (path, build) = named.unwrap_or_else(|| (this.to_owned(), Build::This));
+    let is_kept = |unit: &UnitFile| build == Build::Other && unit.program() == Some(path.as_path());
     let kept: Vec<UnitFile> = units.into_iter().filter(is_kept).collect();
     ServiceProgram { path, kept }
 }
 
-/// The units of the services on the machine below `root`, in the order of `SERVICES`.
-fn units(root: &Path) -> Vec<UnitFile> {
-    let read = |service: &OwnService| {
-        let mut files = FOLDERS.iter().map(|folder| root.join(folder).join(service.unit));
-        let text = fs::read_to_string(files.find(|file| file.exists())?).ok()?;
-        Some(UnitFile { name: service.unit, text })
-    };
-    SERVICES.iter().filter_map(read).collect()
+/// The units on the machine below `root` that are as a run of kops-agent left them, in the order of [`UNITS`].
+fn units(root: &Path) -> Result<Vec<UnitFile>> {
+    if !machine::has_record(root) {
+        return Ok(Vec::new());
+    }
+    let units =
+        machine::open(root)?.units_as_left(&UNITS).context("reading the units of the agent's services")?;
+    Ok(units.into_iter().map(|(name, text)| UnitFile { name, text }).collect())
 }
 
-/// The version of a program that can run the services. `None` if the program is missing, is not kops-agent, or does not have the
-/// commands of the services. If the program does not answer in time, its version is unknown and therefore empty: a busy machine must
-/// not change its units.
-fn version_of(program: &Path) -> Option<String> {
-    let is_executable = |file: fs::Metadata| file.is_file() && file.permissions().mode() & 0o111 != 0;
-    let path = program.to_str().filter(|_| fs::metadata(program).is_ok_and(is_executable))?;
-    let ask = |arguments: &[&str]| programs::ask(&[&[path][..], arguments].concat(), PRINTED_WITHIN);
-    let version = match ask(&["--version"]) {
-        Ok(answer) if answer.is_success => answer.stdout.trim().strip_prefix(NAME)?.to_owned(),
-        Ok(_) => return None,
-        Err(error) => {
-            log::debug!("the services keep {path}, although it does not print its version: {error}");
-            return Some(String::new());
-        }
-    };
-    let lacks = |service: &OwnService| {
-        let help = [service.command, &["--help"]].concat();
-        matches!(ask(&help), Ok(answer) if !answer.is_success)
-    };
-    (!SERVICES.iter().any(lacks)).then_some(version)
+/// The build of a program. `None` if the file is missing, cannot be read or executed, or is not kops-agent.
+fn build_of(path: &Path) -> Option<Build> {
+    let file = fs::metadata(path).ok()?;
+    if !file.is_file() || file.permissions().mode() & 0o111 == 0 || file.len() > LARGEST_PROGRAM {
+        return None;
+    }
+    if sha256_hex_of(File::open(path).ok()?).ok()? == program::sha256().ok()? {
+        return Some(Build::This);
+    }
+    let mark = AhoCorasick::new([MARK]).ok()?;
+    mark.stream_find_iter(File::open(path).ok()?).next()?.ok()?;
+    Some(Build::Other)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::process::Command;
+    use std::fs::Permissions;
 
     use kops_agent_plan::resource::Unit;
 
     use super::*;
 
-    /// Writes the program to `$1` in a separate process. A program cannot start while this process has its file open for writing.
-    const WRITE: &str = "printf '%s' \"$0\" >\"$1\" && chmod \"$2\" \"$1\"";
     const BOOT_SCRIPTS: &str = "/opt/kops/bin/nodeup";
     const PACKAGED: &str = "/usr/bin/kops-agent";
 
-    fn unit(service: &OwnService, program: &str) -> UnitFile {
-        let text = format!("[Service]\nExecStart={program} {}\n", service.command.join(" "));
-        UnitFile { name: service.unit, text }
+    fn unit(name: &'static str, program: &str) -> UnitFile {
+        UnitFile { name, text: format!("[Service]\nExecStart={program} --flag\n") }
     }
 
-    /// Calls [`decided`] for a program at `this`. `others` is the version of every other program.
-    fn rule(this: &str, units: &[UnitFile], others: Option<&str>) -> ServiceProgram {
-        decided(Path::new(this), units.to_vec(), |_| others.map(str::to_owned))
+    /// Calls [`decided`] for a program at `this`. `others` is the build of every other program.
+    fn rule(this: &str, units: &[UnitFile], others: Option<Build>) -> ServiceProgram {
+        decided(Path::new(this), units.to_vec(), |_| others)
     }
 
     #[test]
     fn both_programs_choose_the_program_that_the_units_name() {
         for named in [BOOT_SCRIPTS, PACKAGED] {
-            for service in &SERVICES {
-                let units = [unit(service, named)];
+            for name in UNITS {
+                let units = [unit(name, named)];
                 for this in [BOOT_SCRIPTS, PACKAGED] {
                     let expected = ServiceProgram { path: named.into(), kept: Vec::new() };
-                    assert_eq!(rule(this, &units, Some(VERSION)), expected, "{this}");
+                    assert_eq!(rule(this, &units, Some(Build::This)), expected, "{this}");
                 }
             }
         }
-        assert_eq!(rule(PACKAGED, &[], Some(VERSION)).path, Path::new(PACKAGED), "no unit names a program");
-        let masked = UnitFile { name: FOLLOW.unit, text: String::new() };
-        assert_eq!(rule(PACKAGED, &[masked], Some(VERSION)).path, Path::new(PACKAGED));
+        assert_eq!(
+            rule(PACKAGED, &[], Some(Build::This)).path,
+            Path::new(PACKAGED),
+            "no unit names a program"
+        );
+        let masked = UnitFile { name: FOLLOW_UNIT, text: String::new() };
+        assert_eq!(rule(PACKAGED, &[masked], Some(Build::This)).path, Path::new(PACKAGED));
     }
 
     #[test]
     fn the_program_that_follows_rollouts_runs_the_other_services_too() {
-        let units = [unit(&FOLLOW, BOOT_SCRIPTS), unit(&ADDONS, PACKAGED)];
+        let units = [unit(FOLLOW_UNIT, BOOT_SCRIPTS), unit(ADDONS_UNIT, PACKAGED)];
         for this in [BOOT_SCRIPTS, PACKAGED] {
-            assert_eq!(rule(this, &units, Some(VERSION)).path, Path::new(BOOT_SCRIPTS));
+            assert_eq!(rule(this, &units, Some(Build::This)).path, Path::new(BOOT_SCRIPTS));
         }
     }
 
     #[test]
-    fn only_the_units_of_another_version_keep_their_texts() {
-        let units = [unit(&FOLLOW, BOOT_SCRIPTS), unit(&CONTROLLER, PACKAGED)];
-        let decided = rule(PACKAGED, &units, Some("0.0.1 (other)"));
+    fn only_the_units_of_another_build_keep_their_texts() {
+        let units = [unit(FOLLOW_UNIT, BOOT_SCRIPTS), unit(CONTROLLER_UNIT, PACKAGED)];
+        let decided = rule(PACKAGED, &units, Some(Build::Other));
         assert_eq!(decided, ServiceProgram { path: BOOT_SCRIPTS.into(), kept: vec![units[0].clone()] });
-        let own = rule(BOOT_SCRIPTS, &units, Some("0.0.1 (other)"));
+        let own = rule(BOOT_SCRIPTS, &units, Some(Build::Other));
         assert_eq!(own, ServiceProgram { path: BOOT_SCRIPTS.into(), kept: Vec::new() });
     }
 
     #[test]
-    fn a_kept_text_replaces_the_text_of_this_version() {
+    fn a_kept_text_replaces_the_text_of_this_build() {
         let mut desired = DesiredState::default();
-        desired.add(Unit::new(FOLLOW.unit, "of this version"));
-        let units = [unit(&FOLLOW, BOOT_SCRIPTS), unit(&ADDONS, BOOT_SCRIPTS)];
-        rule(PACKAGED, &units, Some("0.0.1 (other)")).keep_units(&mut desired);
+        desired.add(Unit::new(FOLLOW_UNIT, "of this build"));
+        let units = [unit(FOLLOW_UNIT, BOOT_SCRIPTS), unit(ADDONS_UNIT, BOOT_SCRIPTS)];
+        rule(PACKAGED, &units, Some(Build::Other)).keep_units(&mut desired);
         let mut expected = DesiredState::default();
-        expected.add(Unit::new(FOLLOW.unit, units[0].text.clone()));
+        expected.add(Unit::new(FOLLOW_UNIT, units[0].text.clone()));
         assert_eq!(desired, expected, "a service that is not wanted gets no unit");
     }
 
     #[test]
     fn a_program_that_cannot_run_the_services_is_replaced() {
-        let units = [unit(&FOLLOW, BOOT_SCRIPTS)];
+        let units = [unit(FOLLOW_UNIT, BOOT_SCRIPTS)];
         let expected = ServiceProgram { path: PACKAGED.into(), kept: Vec::new() };
         assert_eq!(rule(PACKAGED, &units, None), expected);
     }
 
     #[test]
-    fn the_units_start_the_commands_of_the_services() {
+    fn the_program_of_each_packaged_unit_is_found() {
         let texts = [
             include_str!("../../../units/kops-agent-follow.service"),
             include_str!("../../../units/kops-agent-controller.service"),
             include_str!("../../../units/kops-agent-addons.service"),
         ];
-        for (service, text) in SERVICES.iter().zip(texts) {
-            let start = format!("\nExecStart={PACKAGED} {} --", service.command.join(" "));
-            assert!(text.contains(&start), "{start:?} is not in {text}");
-            let unit = UnitFile { name: service.unit, text: text.to_owned() };
-            assert_eq!(unit.program(), Some(Path::new(PACKAGED)));
+        for (name, text) in UNITS.into_iter().zip(texts) {
+            let unit = UnitFile { name, text: text.to_owned() };
+            assert_eq!(unit.program(), Some(Path::new(PACKAGED)), "{name}");
         }
     }
 
     #[test]
-    fn only_a_kops_agent_with_the_commands_of_the_services_has_a_version() {
+    fn only_an_executable_kops_agent_has_a_build() {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
-        let answers = |script: &str, mode: &str| {
-            let script = format!("#!/bin/sh\ncase \"$*\" in {script} esac\n");
-            let mut write = Command::new("sh");
-            write.args(["-c", WRITE, &script]).arg(&program).arg(mode);
-            assert!(write.status().unwrap().success());
-            version_of(&program)
+        let path = folder.path().join("program");
+        let build = |content: &[u8], mode: u32| {
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            build_of(&path)
         };
-        assert_eq!(version_of(&program), None, "the program is missing");
-        let other = "--version) echo 'kops-agent 0.0.1 (other)';;";
-        assert_eq!(answers(other, "644"), None, "the program is not executable");
-        assert_eq!(answers("*) echo 'nodeup version 1.33.0'; exit 2;;", "755"), None);
-        assert_eq!(answers("*) echo 'nodeup version 1.33.0';;", "755"), None);
-        assert_eq!(answers(other, "755").as_deref(), Some("0.0.1 (other)"));
-        for command in ["fleet follow", "controller", "addons run"] {
-            let without = format!("{other} '{command} --help') exit 2;;");
-            assert_eq!(answers(&without, "755"), None, "{command}");
-        }
+        assert_eq!(build_of(&path), None, "the program is missing");
+        assert_eq!(build_of(folder.path()), None, "a folder is no program");
+        let other = format!("another build with {MARK} in it");
+        assert_eq!(build(other.as_bytes(), 0o644), None, "the program is not executable");
+        assert_eq!(build(other.as_bytes(), 0o755), Some(Build::Other));
+        assert_eq!(build(b"nodeup", 0o755), None);
+        assert_eq!(build(b"", 0o755), None, "the power was cut before the content was written");
+        assert_eq!(build_of(Path::new("/proc/self/exe")), Some(Build::This));
+        File::options().write(true).open(&path).unwrap().set_len(LARGEST_PROGRAM + 1).unwrap();
+        assert_eq!(build_of(&path), None, "the file is too large");
+    }
+
+    #[test]
+    fn units_count_only_as_a_run_left_them() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("etc/systemd/system");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(FOLLOW_UNIT), unit(FOLLOW_UNIT, BOOT_SCRIPTS).text).unwrap();
+        assert_eq!(units(root.path()).unwrap(), [], "no run has written the unit");
+        machine::note_failure(root.path(), &anyhow::Error::msg("a first run failed"));
+        assert!(machine::has_record(root.path()));
+        assert_eq!(units(root.path()).unwrap(), [], "no run has written the unit");
     }
 }

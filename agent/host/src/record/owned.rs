@@ -28,6 +28,12 @@ impl Record {
         Ok(owned)
     }
 
+    /// Whether a run wrote this resource, and no other program has changed it since.
+    pub(crate) fn is_as_left(&self, root: &Root, id: &ResourceId) -> Result<bool> {
+        let Some(claim) = self.resources.get(id) else { return Ok(false) };
+        Ok(now(root, id, claim, "", None)? == OwnedNow::AsLeft)
+    }
+
     /// The paths of the files whose content is recorded, largest first.
     fn largest_first(&self, root: &Root) -> Vec<String> {
         let known = |(id, claim): (&ResourceId, &Claim)| match &claim.left {

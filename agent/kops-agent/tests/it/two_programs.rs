@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -102,15 +104,33 @@ fn the_other_program_takes_over_when_the_program_is_replaced_by_nodeup() {
 }
 
 #[test]
-fn the_units_of_another_version_keep_its_texts() {
-    const SCRIPT: &str = "printf '#!/bin/sh\\necho \"kops-agent 0.0.1 (other)\"\\n' >\"$0.new\"; chmod 755 \"$0.new\"; mv \"$0.new\" \"$0\"";
+fn the_units_of_another_build_keep_its_texts() {
     let two = TwoPrograms::new();
-    let follow = two.machine.root().join(path_of("follow"));
-    let other = format!("{}# Another version.\n", fs::read_to_string(&follow).unwrap());
-    fs::write(&follow, &other).unwrap();
-    two.packaged("plan", &["--exit-code"]).with(DIFFERENT, &[]);
-    assert!(Command::new("sh").args(["-c", SCRIPT]).arg(&two.boot_scripts).status().unwrap().success());
-    two.packaged("plan", &[]).with(0, &["kops-agent-follow.service stays as it is", "another version"]);
+    let units = two.units();
+    // A file is the same program without these bytes, so this is another build.
+    let program = OpenOptions::new().append(true).open(&two.boot_scripts);
+    program.unwrap().write_all(b"another build").unwrap();
+    two.packaged("plan", &["--exit-code"])
+        .with(0, &["kops-agent-follow.service stays as it is", "another build"]);
     two.packaged("converge", &[]).with(0, &[]);
-    assert_eq!(fs::read_to_string(&follow).unwrap(), other);
+    assert_eq!(two.units(), units);
+    two.run(&two.boot_scripts, "verify", &[]).with(0, &[]);
+}
+
+#[test]
+fn a_change_by_hand_is_repaired_and_its_program_never_runs() {
+    let two = TwoPrograms::new();
+    let (follow, marker) = (two.machine.root().join(path_of("follow")), two.machine.folder().join("ran"));
+    let program = two.machine.folder().join("program");
+    // The text that marks a kops-agent is in this program.
+    fs::write(&program, format!("#!/bin/sh\ntouch {} # kops-agent-follow.service\n", marker.display()))
+        .unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let text = fs::read_to_string(&follow).unwrap();
+    let boot_scripts = two.boot_scripts.to_str().unwrap();
+    fs::write(&follow, text.replace(boot_scripts, program.to_str().unwrap())).unwrap();
+    two.packaged("verify", &[]).with(DIFFERENT, &["kops-agent-follow.service"]);
+    two.packaged("verify", &["--repair"]).with(0, &[]);
+    two.assert_services_run(&two.boot_scripts);
+    assert!(!marker.exists());
 }

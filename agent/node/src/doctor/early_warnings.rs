@@ -22,7 +22,7 @@ const WITHIN: Duration = Duration::from_secs(2);
 pub(crate) async fn observe(root: &Path, certificates: &[CertificateStatus]) -> Vec<EarlyWarning> {
     let (disks, is_synchronized) = join!(
         machine::growing_disks(root, WITHIN),
-        machine::is_clock_synchronized(root == Path::new("/"), WITHIN),
+        machine::is_settled_clock_synchronized(root == Path::new("/"), WITHIN),
     );
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::from_expiry(&of.path, of.expires?));
     let unreadable = certificates.iter().find(|of| of.expires.is_none());

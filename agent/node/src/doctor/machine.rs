@@ -126,8 +126,18 @@ pub(super) async fn growing_disks(root: &Path, within: Duration) -> Seen<Vec<Dis
 /// Whether the clock is synchronized over the network. Only the root `/` has a clock.
 pub(super) async fn is_clock_synchronized(is_this_machine: bool, within: Duration) -> Seen<bool> {
     match is_this_machine {
-        true => run_in_thread(within, clock::is_synchronized).await.and_then(|seen| seen),
+        true => run_in_thread(within, move || clock::is_synchronized(within)).await.and_then(|seen| seen),
         false => Err(Unseen::new("a root other than / has no clock")),
+    }
+}
+
+/// Like [`is_clock_synchronized`], but an unsynchronized clock counts as unknown in the first minutes after boot.
+pub(super) async fn is_settled_clock_synchronized(is_this_machine: bool, within: Duration) -> Seen<bool> {
+    match is_clock_synchronized(is_this_machine, within).await {
+        Ok(false) if clock::is_settling() => Err(Unseen::new(
+            "this machine booted less than 10 minutes ago; the next report observes the clock",
+        )),
+        seen => seen,
     }
 }
 

@@ -17,6 +17,8 @@ use super::finding::Seen;
 const LOW_SPACE_BELOW: u64 = 15;
 /// The percentage of free inodes below which a disk is almost full.
 const LOW_INODES_BELOW: u64 = 10;
+/// The path of a disk that has only logs. A disk that also has data of kubelet or containerd has the path of that data.
+const LOGS: &str = "/var/log";
 
 /// Whether a disk is almost full. kubelet sets its own condition `DiskPressure` only when it evicts pods.
 pub fn disk_pressure_soon(disks: &Seen<Vec<Disk>>) -> EarlyWarning {
@@ -45,21 +47,21 @@ pub fn disk_pressure_soon(disks: &Seen<Vec<Disk>>) -> EarlyWarning {
 fn shortages(disk: &Disk) -> Vec<(WarningReason, String)> {
     let Disk { path, free, total, free_inodes, inodes, .. } = disk;
     let mut shortages = Vec::new();
+    // kubelet does not observe a file system that has only logs.
+    let evicts = |below: u64| match path.as_str() {
+        LOGS => String::new(),
+        _ => format!("; kubelet evicts pods below {below} % by default"),
+    };
     let space = percent(*free, *total);
     if space < LOW_SPACE_BELOW {
-        let message = format!(
-            "the file system of {path} has {space} % free; kubelet evicts pods below {EVICTED_BELOW} % by \
-             default"
-        );
+        let message = format!("the file system of {path} has {space} % free{}", evicts(EVICTED_BELOW));
         shortages.push((WarningReason::DiskSpaceLow, message));
     }
     // Some file systems, like btrfs, do not count inodes.
     let share_of_inodes = percent(*free_inodes, *inodes);
     if *inodes > 0 && share_of_inodes < LOW_INODES_BELOW {
-        let message = format!(
-            "the file system of {path} has {share_of_inodes} % of its inodes free; kubelet evicts pods below \
-             {INODES_EVICTED_BELOW} % by default"
-        );
+        let evicts = evicts(INODES_EVICTED_BELOW);
+        let message = format!("the file system of {path} has {share_of_inodes} % of its inodes free{evicts}");
         shortages.push((WarningReason::InodesLow, message));
     }
     shortages
@@ -104,7 +106,9 @@ pub fn certificate_expires_soon(
             warning(WarningReason::CertificateNotRenewed, &message)
         }
         (_, Some(path)) => {
-            let message = format!("the expiry of the certificate in {path} is unknown: it cannot be read");
+            let message = format!(
+                "the expiry of {path} is unknown: the file is missing or has no readable certificate"
+            );
             warning(WarningReason::NotObserved, &message)
         }
         (Some(first), None) => {
@@ -149,6 +153,9 @@ mod tests {
         let both = of(&[(50, 9), (0, 0)]);
         assert_warning(&both, WarningReason::InodesLow, "/d0 has 9 % of its inodes free");
         assert_warning(&both, WarningReason::InodesLow, "/d1 has 0 % free");
+        let logs = disk_pressure_soon(&Ok(vec![disk("/var/log", 9, 90)]));
+        assert_warning(&logs, WarningReason::DiskSpaceLow, "/var/log has 9 % free");
+        assert!(!logs.message.contains("evicts"), "{logs:?}");
         let btrfs = Disk { inodes: 0, ..disk("/", 50, 0) };
         assert_warning(&disk_pressure_soon(&Ok(vec![btrfs])), WarningReason::DiskSpaceSufficient, "50 %");
     }
