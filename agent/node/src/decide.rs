@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use kops_agent_cloud::RememberedFacts;
 use kops_agent_cluster::lifecycle_action;
 use kops_agent_cluster::pacing::Versions;
