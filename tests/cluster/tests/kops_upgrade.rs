@@ -34,9 +34,9 @@ fn publish(software: &Software, folder: &Path, world: &World) {
     world.serve_images(assets::images(Path::new(built.trim()), &software.releases));
 }
 
-/// The next kOps writes the store, like `kops update cluster`. A rollout applies it to the control plane and then to the workers.
-/// Kubernetes stays at its release. No Node is lost, no pod of a worker ends, no request to the workload fails, and no unit fails.
-/// Afterwards, a plan contains no change.
+/// The store changes as by `kops update cluster` of the next kOps. A rollout applies the change to the control plane and then to
+/// the workers. Kubernetes stays at its release. No Node is lost, no pod of a worker ends, no request to the workload fails, and
+/// no unit fails. Afterwards, a plan contains no change.
 pub fn the_next_kops_is_taken_up(cluster: &Cluster) {
     are_written_by(cluster, OLD);
     let (user_data, uids, pods) = (boot_configs(cluster), cluster.uids(), workload::pods_of_workers(cluster));
