@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::example_keys::Keyset;
 
-/// A running server. A drop stops the server and closes its connections.
+/// A running server. Dropping it stops the server and closes its connections.
 #[derive(Debug)]
 pub struct LoopbackServer {
     address: SocketAddr,

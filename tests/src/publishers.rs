@@ -29,7 +29,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::authority::Authority;
 
-/// Running stand-ins for the publishers of downloads. A drop stops the stand-ins.
+/// Running stand-ins for the publishers of downloads. Dropping this value stops them.
 #[derive(Debug)]
 pub struct Publishers {
     address: std::net::SocketAddr,
@@ -126,7 +126,7 @@ async fn accept_forever(listener: TcpListener, world: Arc<World>) -> std::io::Re
     }
 }
 
-/// Serves a client's tunnel to a host as that host would.
+/// Answers the requests in a client's tunnel to a host, in place of that host.
 async fn tunnel(connection: TcpStream, world: Arc<World>) -> anyhow::Result<()> {
     let mut connection = BufReader::new(connection);
     let mut request = String::new();

@@ -25,7 +25,7 @@ pub use metal::Metal;
 /// The addresses of clouds' metadata services. The second address is Scaleway's.
 pub const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(169, 254, 42, 42)];
 
-/// A running server. A drop stops the server.
+/// A running server. Dropping it stops the server.
 pub type Running = Box<dyn Any + Send>;
 
 /// Calls a macro once for each cloud. The arguments are kOps' name for the cloud, as an identifier, and the cloud's type.
