@@ -285,7 +285,7 @@ impl Drop for LoopbackServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // The result is dropped. The thread has ended, or the dropped `stop` makes it end.
+            // The thread has ended, or ends because `stop` is dropped. Its result does not matter.
             let _ = thread.join();
         }
     }

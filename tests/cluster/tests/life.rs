@@ -141,7 +141,7 @@ pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
     let pods: Vec<Vec<String>> =
         cluster.workers().iter().map(|worker| workload::pods_of(cluster, worker.id)).collect();
     cluster.world.fail("store", "503");
-    // The run at boot retries the store, so the boot does not finish.
+    // While the store fails, the run at boot retries, so the boot does not finish.
     cluster.control_plane().reboot_at_work();
     cluster.control_plane().until("the API server is back", || cluster.is_ready());
     cluster.world.mend("store");

@@ -146,7 +146,7 @@ pub fn packages_are_upgraded_and_downgraded(cluster: &Cluster, packages: &Packag
     workload::logs_are_read(cluster);
 }
 
-/// The process that carries out the control plane's order is killed while dpkg has unpacked the packages and has not configured them.
+/// The process that carries out the control plane's order is killed when dpkg has unpacked the packages, but has not configured them yet.
 /// dpkg continues. The next process waits until dpkg ends, and completes the order.
 pub fn an_installation_outlives_its_process(cluster: &Cluster, packages: &Packages) {
     let machine = cluster.control_plane();

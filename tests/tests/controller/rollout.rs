@@ -178,7 +178,7 @@ impl Fleet {
         });
     }
 
-    /// Waits until these nodes, and no others, are changing by the policy.
+    /// Waits until the policy makes these nodes, and no others, change.
     fn at_work_by_policy(&self, nodes: &[&str]) {
         eventually(&format!("{nodes:?} are at work by the policy"), || {
             let status = self.status();
