@@ -42,7 +42,8 @@ pub fn labels_change(cluster: &Cluster) {
     let node = cluster.of_group(NODES);
     let boot = boot_id(node);
     cluster.store.merge("instancegroup/nodes", "{spec: {nodeLabels: {example.com/pool: web}}}");
-    // The controller reads the labels from the configuration that kOps writes, not from the group that is edited.
+    // The controller reads the labels from the configuration that `kops update cluster` writes, not from the edited instance
+    // group.
     cluster.store.update(NODES);
     has_label(cluster, node, "web");
     a_label_is_put_back(cluster, node, "web");

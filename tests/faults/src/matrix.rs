@@ -79,11 +79,11 @@ pub struct Verdict {
     pub problems: Vec<String>,
 }
 
-/// The scenarios, and the results of the next runs after disturbed runs.
+/// The scenarios, and the results of the runs that followed disturbed runs.
 pub struct Matrix {
     scenarios: Vec<Scenario>,
-    /// The results of the next runs after disturbed runs. The key is the scenario, whether the clock of the disturbed run was
-    /// wrong, and the tree's [`likeness`].
+    /// The results of the runs that followed disturbed runs. The key is the scenario, whether the clock of the disturbed run
+    /// was wrong, and the tree's [`likeness`].
     recovered: Mutex<BTreeMap<(usize, bool, u64), Recovered>>,
 }
 

@@ -78,7 +78,7 @@ impl Fleet {
         self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{AUTHORITIES}={digest}")]);
     }
 
-    /// Like `runs`, with a report that is new.
+    /// Like `runs`, but the report has the current time.
     pub fn report_now(&self, node: &str, hash: &str) {
         let now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap();
         let condition = json!({
