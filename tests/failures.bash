@@ -1,4 +1,5 @@
-# Prints for each failed test one line with the reason. For scripts that set pipefail and run in the checkout.
+# Functions that print one line with the reason for each failed test. A script that uses them sets pipefail and runs in the
+# checkout.
 # shellcheck shell=bash
 
 # reason LOG [TEST]: prints the message of the log's first panic, or with TEST, of the first panic of this Rust test. If there

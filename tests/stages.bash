@@ -13,7 +13,7 @@ declare -A followers=()
 logs=$(mktemp -d)
 # The stage that failed, and its log.
 failed='' failed_log=''
-# Cases that failed once. Each line has the command that runs the case alone, a tab, and the reason for the failure.
+# Cases that failed once. Each line has the command that runs only this case, a tab, and the reason for the failure.
 failed_cases=$logs/failed-cases
 
 # shellcheck source=tests/failures.bash

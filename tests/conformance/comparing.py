@@ -61,7 +61,7 @@ def falsified(facts, path):
     elif isinstance(value, int):
         holder[last] = value + 1
     elif parents and parents[0] == "interfaces" and last == "name":
-        # No interface has this changed name.
+        # A name with one more letter is not the name of another interface.
         holder[last] = value + "x"
     else:
         # Only the last character changes, so that the value is still an address.
@@ -83,5 +83,5 @@ def is_noticed(path, facts, said):
     if at[0] == "interfaces":
         interface = facts["interfaces"][int(at[1])]
         return f"interfaces.{interface['name']}.{at[2]} is " in said
-    # A list of texts is compared as one value, so the message has no index of the list.
+    # A list of texts is compared as one value, so the message has no index of an item.
     return f"{'.'.join(at[:-1] if at[-1].isdigit() else at)} is " in said

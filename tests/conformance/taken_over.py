@@ -44,7 +44,7 @@ CASES_OF_RELEASE = {
     ],
 }
 
-# Control planes whose take-over is also tested with all items of their keysets.
+# Control planes that are taken over a second time, with all items of their keysets.
 WITH_NEXT = [
     "minimal-aws--master-us-test-1a--ubuntu2604-amd64",
     "privatecalico--master-us-test-1a--amzn2023-amd64",

@@ -52,7 +52,7 @@ def a_release_is_built_by_the_rust_that_is_named():
         assert code == 0 and "1.999.0 is, and is used" in said, said
         code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
         assert code == 3 and "Rust is missing" in said, said
-        # Stand-ins for rustup's proxies. Each runs the toolchain that the variable or an override names.
+        # Stand-ins for rustup's proxies. Each reports the toolchain in RUSTUP_TOOLCHAIN, or 1.999.0 as if an override set it.
         (folder / "installed").touch()
         for name in ["cargo", "rustc"]:
             (programs / name).write_text(f'#!/bin/sh\necho "{name} ${{RUSTUP_TOOLCHAIN-1.999.0}} (x 2026-01-01)"\n')
@@ -337,7 +337,7 @@ def a_program_is_packed_with_the_files_of_its_commit(agent):
             arguments = ["--out", folder / "x", "--kops-version", "none", "--program", f"{OTHER}={programs[name]}", "--packages", *more]
             said = ran(RELEASE, *arguments, fails=code)
             assert message in said, (name, more, said)
-        # If git names no commit, --commit is required.
+        # Outside of a git checkout, --commit is required.
         ran("cp", "-a", CHECKOUT / "packaging", CHECKOUT / "Cargo.toml", folder)
         arguments = ["--out", folder / "x", "--kops-version", "none", "--program", f"{OTHER}={programs['other']}", "--packages"]
         said = ran(folder / "packaging/release", *arguments, fails=1, env=os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)})

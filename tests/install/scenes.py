@@ -139,7 +139,7 @@ class Machine:
         file.write_text(script)
         path = self.programs or os.environ["PATH"]
         bind = f"mount --bind {self.folder}/opt /opt && mount --bind {self.folder}/etc /etc"
-        # In a limited /etc, only the file that the script reads exists.
+        # If the size of /etc is limited, /etc contains only the file that the script reads.
         limits = {
             None: "true",
             "ro": "mount -o remount,ro,bind /etc",

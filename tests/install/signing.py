@@ -81,7 +81,8 @@ def a_signature_is_of_the_sums_alone():
             shell(verify, folder / "downloaded", fails=1)
             shutil.rmtree(folder / "downloaded")
 
-        # A wrong key is rejected before any file is written. openssl signs no digest with Ed25519.
+        # An unusable key is rejected before any file is written. openssl cannot sign a digest with an Ed25519
+        # key.
         ran("openssl", "genpkey", "-algorithm", "ed25519", "-out", folder / "ed25519")
         for wrong in [folder / "ed25519", public, folder / "none"]:
             said = ran(*make, folder / "x", "--sign-sums", wrong, fails=1)

@@ -20,7 +20,7 @@ struct State {
     asked: usize,
 }
 
-/// A running stand-in for EC2 Auto Scaling. A drop stops the stand-in.
+/// A running stand-in for EC2 Auto Scaling. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub struct Autoscaling(StandInApi<State>);
 

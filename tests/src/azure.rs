@@ -92,7 +92,7 @@ struct State {
     tokens: usize,
 }
 
-/// A running stand-in for Azure Resource Manager. A drop stops the stand-in.
+/// A running stand-in for Azure Resource Manager. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub struct Azure(StandInApi<State>);
 
@@ -165,7 +165,7 @@ fn answer(request: &Request<Incoming>, host: &str, state: &mut State) -> Option<
     let path = request.uri().path();
     match path {
         "/metadata/identity/oauth2/token" => return Some(token(request, state)),
-        // The control plane reads this item. The managed identity belongs to the control plane's machine.
+        // The control plane reads its own subscription and resource group here. Its machine has the managed identity.
         "/metadata/instance/compute" => {
             let place = json!({"subscriptionId": SUBSCRIPTION, "resourceGroupName": RESOURCE_GROUP});
             return Some(said(200, place.to_string()));

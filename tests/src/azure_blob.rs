@@ -63,7 +63,7 @@ struct State {
     calls: Vec<String>,
 }
 
-/// A running stand-in for a storage account. A drop stops the stand-in.
+/// A running stand-in for a storage account. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub struct AzureBlob(StandInApi<State>);
 

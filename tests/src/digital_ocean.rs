@@ -59,7 +59,7 @@ pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {
     )
 }
 
-/// A running stand-in for DigitalOcean's API. A drop stops the stand-in.
+/// A running stand-in for DigitalOcean's API. Dropping it stops the stand-in.
 pub type DigitalOcean = ListApi<Droplet>;
 
 impl ListedMachine for Droplet {

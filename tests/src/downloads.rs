@@ -27,7 +27,7 @@ use body::DownloadBody;
 pub use fault::Fault;
 use fault::page;
 
-/// A running mirror. A drop stops the mirror.
+/// A running mirror. Dropping it stops the mirror.
 #[derive(Debug)]
 pub struct Downloads {
     server: LoopbackServer,

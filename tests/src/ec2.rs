@@ -112,7 +112,7 @@ struct State {
     assignments: Vec<String>,
 }
 
-/// A running stand-in for EC2. A drop stops the stand-in.
+/// A running stand-in for EC2. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub struct Ec2(StandInApi<State>);
 

@@ -11,7 +11,7 @@ use crate::example_keys::Keyset;
 use crate::example_store::{ExampleStore, REGION, releases};
 use crate::s3::S3Server;
 
-/// The example cluster with its servers. A drop stops the servers and keeps the folder.
+/// The example cluster with its servers. Dropping it stops the servers and keeps the folder.
 pub struct ExampleCluster {
     pub store: ExampleStore,
     pub s3: S3Server,

@@ -23,7 +23,7 @@ const MACHINES: [(&str, &str, &str); 4] = [
     ("i-0bad0000000000004", NODES, "i-0c0ffee0000000001"),
 ];
 
-/// The running control plane. A drop stops it.
+/// The control plane, which runs until this value is dropped.
 #[derive(Debug)]
 pub struct ExampleControlPlane {
     pub api: ApiServer,

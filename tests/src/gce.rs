@@ -122,7 +122,7 @@ struct State {
     tokens: usize,
 }
 
-/// A running stand-in for Compute Engine. A drop stops the stand-in.
+/// A running stand-in for Compute Engine. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub struct Gce(StandInApi<State>);
 

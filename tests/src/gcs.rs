@@ -23,7 +23,7 @@ pub const TOKEN: &str = "the-token-of-the-service-account";
 const READ: &str = "https://www.googleapis.com/auth/devstorage.read_only";
 const TOKENS: &str = "/token";
 
-/// A running stand-in for Google Cloud Storage. A drop stops the stand-in.
+/// A running stand-in for Google Cloud Storage. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub struct Gcs(StandInApi<State>);
 

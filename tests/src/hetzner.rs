@@ -63,7 +63,7 @@ pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {
     )
 }
 
-/// A running stand-in for Hetzner's API. A drop stops the stand-in.
+/// A running stand-in for Hetzner's API. Dropping it stops the stand-in.
 pub type Hetzner = ListApi<Server>;
 
 impl ListedMachine for Server {

@@ -94,7 +94,7 @@ pub enum Asked {
     Elsewhere(String),
 }
 
-/// A running stand-in for kops-controller. A drop stops the stand-in.
+/// A running stand-in for kops-controller. Dropping it stops the stand-in.
 pub struct KopsController {
     server: LoopbackServer,
     state: Arc<State>,

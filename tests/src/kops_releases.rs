@@ -43,12 +43,12 @@ pub enum AzureToken {
     Document,
 }
 
-/// The differences of a kOps release that affect bootstrap: in boot configs, in tokens, and in kops-controller's configuration.
+/// The properties of a kOps release that affect bootstrap: boot configs, tokens, and kops-controller's configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Release {
     /// The minor version, for example `1.34`.
     pub name: &'static str,
-    /// Whether a boot config that has the server's addresses also has the server's name. If the name is missing, the server's
+    /// Whether a boot config with the server's addresses also contains the server's name. Without the name, the server's
     /// certificate contains the addresses.
     pub names_server: bool,
     /// The Azure token that nodeup sends and kops-controller accepts.

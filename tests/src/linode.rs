@@ -56,7 +56,7 @@ pub fn metadata(number: u64, label: &str) -> Metadata {
     Metadata::new(guard, [("/v1/instance", instance)])
 }
 
-/// A running stand-in for Linode's API. A drop stops the stand-in.
+/// A running stand-in for Linode's API. Dropping it stops the stand-in.
 pub type Linode = ListApi<Instance>;
 
 impl ListedMachine for Instance {

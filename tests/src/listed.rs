@@ -115,7 +115,7 @@ struct State<M> {
     logins: usize,
 }
 
-/// A running stand-in for an API. A drop stops the stand-in.
+/// A running stand-in for an API. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub struct ListApi<M>(StandInApi<State<M>>);
 

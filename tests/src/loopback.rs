@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::example_keys::Keyset;
 
-/// A running server. A drop stops the server and closes its connections.
+/// A running server. Dropping it stops the server and closes its connections.
 #[derive(Debug)]
 pub struct LoopbackServer {
     address: SocketAddr,
@@ -285,7 +285,7 @@ impl Drop for LoopbackServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // The result is dropped. The thread has ended, or the dropped `stop` makes it end.
+            // The thread has ended, or ends because `stop` is dropped. Its result does not matter.
             let _ = thread.join();
         }
     }

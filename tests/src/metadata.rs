@@ -93,7 +93,7 @@ impl Metadata {
     }
 }
 
-/// A running metadata service. A drop stops the service.
+/// A running metadata service. Dropping it stops the service.
 #[derive(Debug)]
 pub struct ServedMetadata(StandInApi<Metadata>);
 

@@ -12,12 +12,12 @@ pub fn forms(text: &str) -> String {
     forms.into_iter().collect()
 }
 
-/// The name of a sample may be longer than the name of its family, by `_total`, `_bucket` or `_info`.
+/// A sample's name may be the name of its family with the suffix `_total`, `_bucket` or `_info`.
 fn form(sample: &str, families: &[(&str, &str)]) -> String {
     let (name, rest) = sample.split_at(sample.find(['{', ' ']).unwrap_or(sample.len()));
     let of_sample = families.iter().filter(|(family, _)| name.starts_with(family));
     let kind = of_sample.max_by_key(|(family, _)| family.len()).map_or("untyped", |&(_, kind)| kind);
-    // If no character is escaped, every second piece between quotes is a value.
+    // Escaped characters are removed, so that every second piece between quotes is a label's value.
     let rest = rest.replace("\\\\", "").replace("\\\"", "");
     let names = rest.split('"').step_by(2).filter_map(|piece| piece.strip_suffix('='));
     let labels: BTreeSet<&str> = names.map(|name| name.trim_start_matches(['{', ','])).collect();

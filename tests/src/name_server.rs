@@ -36,7 +36,7 @@ pub enum NameFault {
     Placeholder,
 }
 
-/// A running name server. A drop stops the server.
+/// A running name server. Dropping it stops the server.
 pub struct NameServer {
     asked: Arc<Mutex<BTreeMap<String, usize>>>,
     stop: Arc<AtomicBool>,

@@ -153,7 +153,7 @@ pub fn metadata(number: u64, name: &str, address: IpAddr) -> Metadata {
     )
 }
 
-/// A running stand-in for Keystone and Nova. A drop stops the stand-in.
+/// A running stand-in for Keystone and Nova. Dropping it stops the stand-in.
 pub type Openstack = ListApi<Server>;
 
 impl ListedMachine for Server {

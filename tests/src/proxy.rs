@@ -24,8 +24,8 @@ struct Outside {
 }
 
 impl Proxy {
-    /// Starts a proxy on loopback. The proxy forwards requests for names in the domain `test` to the loopback address, for which
-    /// clients would use no proxy.
+    /// Starts a proxy on loopback. The proxy forwards requests for names in the domain `test` to the loopback address. Clients would
+    /// use no proxy for the loopback address itself.
     pub fn start() -> anyhow::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         Proxy::start_on(

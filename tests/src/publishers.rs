@@ -29,7 +29,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::authority::Authority;
 
-/// Running stand-ins for the publishers of downloads. A drop stops the stand-ins.
+/// Running stand-ins for the publishers of downloads. Dropping this value stops them.
 #[derive(Debug)]
 pub struct Publishers {
     address: std::net::SocketAddr,
@@ -92,7 +92,7 @@ impl Drop for Publishers {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // The result is dropped. The thread has ended, or the dropped `stop` makes it end.
+            // The thread has ended, or ends because `stop` is dropped. Its result does not matter.
             let _ = thread.join();
         }
     }
@@ -126,7 +126,7 @@ async fn accept_forever(listener: TcpListener, world: Arc<World>) -> std::io::Re
     }
 }
 
-/// Serves a client's tunnel to a host as that host would.
+/// Answers the requests in a client's tunnel to a host, in place of that host.
 async fn tunnel(connection: TcpStream, world: Arc<World>) -> anyhow::Result<()> {
     let mut connection = BufReader::new(connection);
     let mut request = String::new();

@@ -19,7 +19,7 @@ use s3s_fs::FileSystem;
 use crate::example_keys::random_token;
 use crate::loopback::LoopbackServer;
 
-/// A running S3 server with one pair of keys. A drop stops the server.
+/// A running S3 server with one pair of keys. Dropping it stops the server.
 pub struct S3Server {
     server: LoopbackServer,
     access_key_id: String,

@@ -63,7 +63,7 @@ pub fn metadata(number: u64, name: &str) -> Metadata {
     Metadata::new(Guard::None, [("/conf?format=json", server.to_string())])
 }
 
-/// A running stand-in for Scaleway's API. A drop stops the stand-in.
+/// A running stand-in for Scaleway's API. Dropping it stops the stand-in.
 pub type Scaleway = ListApi<Server>;
 
 impl ListedMachine for Server {

@@ -17,7 +17,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::loopback::LoopbackServer;
 
-/// The state of a stand-in, from which it makes responses. All clones are handles to one state.
+/// The state of a stand-in, from which it makes responses. All clones share one state.
 #[derive(Debug, Default)]
 pub(crate) struct Shared<S>(Arc<Mutex<S>>);
 
@@ -33,7 +33,7 @@ impl<S> Shared<S> {
     }
 }
 
-/// A running stand-in for an API. A drop stops the stand-in.
+/// A running stand-in for an API. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub(crate) struct StandInApi<S> {
     state: Shared<S>,

@@ -145,7 +145,7 @@ struct State {
     calls: usize,
 }
 
-/// A running stand-in for STS. A drop stops the stand-in.
+/// A running stand-in for STS. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub struct Sts(StandInApi<State>);
 

@@ -102,7 +102,7 @@ impl Template {
     }
 }
 
-/// A running TPM with its own seed. A drop stops the TPM.
+/// A running TPM with its own seed. Dropping it stops the TPM.
 #[derive(Debug)]
 pub struct Swtpm {
     process: Child,

@@ -27,7 +27,7 @@ impl std::error::Error for HangUp {}
 
 pub type Answer = Result<Response<Body>, HangUp>;
 
-/// A running server. A drop stops the server.
+/// A running server. Dropping it stops the server.
 #[derive(Debug)]
 pub struct TestServer {
     /// `http://127.0.0.1:PORT`.

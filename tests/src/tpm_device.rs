@@ -28,7 +28,7 @@ const FOLDER: u64 = 1;
 const FILE: u64 = 2;
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
-/// A mounted folder that contains the device file. A drop unmounts the folder.
+/// A mounted folder that contains the device file. Dropping it unmounts the folder.
 pub struct TpmDevice(#[allow(dead_code)] BackgroundSession);
 
 impl std::fmt::Debug for TpmDevice {

@@ -20,21 +20,21 @@ use crate::liars::Newcomer;
 
 /// The timeout for a slot or a certificate.
 const TIMEOUT: Duration = Duration::from_secs(280);
-/// The first pause between two requests for a slot. Later pauses grow up to `LONGEST_PAUSE`. An agent pauses longer, but the server's rate
-/// limit allows these pauses.
+/// The first pause between two requests for a slot. Later pauses grow up to `LONGEST_PAUSE`. They are shorter than an agent's pauses, but
+/// the server's rate limit allows them.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
 /// The pause between two status reports of a Node. The cluster treats a kubelet as failed after 50 s without a report.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
-/// The Node's annotations for the order of a rollout and for the outcome of the order.
+/// The annotation with the order that a rollout gives to a Node. `OUTCOME` is the annotation with the outcome that the Node reports.
 pub const ORDER: &str = "kops-agent/follow";
 pub const OUTCOME: &str = "kops-agent/followed";
 /// The hash of a configuration that no group has.
 pub const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
 
-/// A Node without a machine.
+/// A Node without a machine: the test sends the requests that the agent and kubelet would send.
 pub struct FakeNode {
     /// The instance id, which is also the Node's name.
     pub id: String,
@@ -80,7 +80,7 @@ impl FakeNode {
         self.until_told(cluster, "acquire", max_unavailable, true);
     }
 
-    /// Repeats this request until the server responds that the Node has a slot (if `is_granted`) or has no slot.
+    /// Repeats this request until the server responds that the Node has a slot, or, if `is_granted` is false, that it has none.
     fn until_told(&self, cluster: &Cluster, action: &str, max_unavailable: u32, is_granted: bool) {
         let body = json!({"action": action, "maxUnavailable": max_unavailable}).to_string();
         let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
@@ -93,8 +93,8 @@ impl FakeNode {
                 {
                     return;
                 }
-                // The server responds with 500 if two clients write the Lease at one time. Like an agent, this loop also retries after a
-                // broken connection.
+                // The server responds with 500 if two clients write the Lease at the same time. Like an agent, this loop also retries
+                // after a broken connection.
                 Ok((
                     StatusCode::OK | StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR,
                     _,
@@ -140,11 +140,11 @@ impl FakeNode {
         serde_json::from_str(node["metadata"]["annotations"][ORDER].as_str()?).ok()
     }
 
-    /// Carries out the order, if there is one, and reports the outcome. A healthy machine does so, too.
+    /// Like a healthy machine, carries out the order, if there is one, and reports the outcome.
     pub fn obeys(&self, cluster: &Cluster) {
         let order = self.order(cluster);
         let hash = order.as_ref().and_then(|order| order["hash"].as_str());
-        // While its machine changes, the API server does not answer. A later call then reports the outcome.
+        // While the control plane changes, its API server does not answer. Then a later call reports the outcome.
         if self.reports(cluster, hash.unwrap_or(OLD)).is_some()
             && let Some(order) = &order
         {

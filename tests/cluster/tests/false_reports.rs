@@ -8,7 +8,7 @@ use crate::cluster::{BATCH, Cluster, has_condition};
 use crate::fake_nodes::{self, FakeNode, OLD, ORDER, OUTCOME, outcome};
 use crate::ordered;
 
-/// The node timeout in seconds. A node that reports no result by then has failed.
+/// The node timeout in seconds. A node that reports no outcome within this time has failed.
 const NODE_TIMEOUT: &str = "45";
 /// The numbers of the Nodes without machines. A number is the last byte of a Node's address.
 const HONEST: u8 = 45;
@@ -27,8 +27,9 @@ enum Lie {
     Progress,
 }
 
-/// Lying nodes of the group `batch` do not block other groups. If the whole group may change at a time, they block no other node of
-/// it either. The controller's own clock decides when the liars have failed. Once the liars are removed, the rollout is done.
+/// Lying nodes of the group `batch` do not block other groups. If all nodes of `batch` may change at the same time, liars do not
+/// block the other nodes of `batch` either. The controller's own clock decides when the liars have failed. Once the liars are
+/// removed, the rollout is done.
 pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
     let join = |group, number| FakeNode::join(cluster, &authority, group, number);
@@ -61,8 +62,8 @@ pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     fake_nodes::leave(cluster, &fakes[..1]);
 }
 
-/// If one node of each group changes at a time, the first liar blocks its group until this liar has failed. The other groups are done
-/// earlier. No second liar gets an order. An abort ends the rollout.
+/// If only one node of each group may change at a time, the first liar blocks its group until it has failed. The other groups are
+/// done earlier. No second liar gets an order. An abort ends the rollout.
 fn a_liar_holds_only_its_group(cluster: &Cluster, fakes: &[FakeNode]) {
     ordered::change_max_pods(cluster, "45");
     let current = ordered::hash_of(cluster, BATCH);

@@ -4,7 +4,8 @@ use std::io::{self, Read as _};
 
 use crate::cluster::Cluster;
 
-/// If `tests/cluster/run --keep` started the test, the drop of this value waits for the end of standard input.
+/// If `tests/cluster/run --keep` started the test, dropping this value waits until standard input ends. Until
+/// then, the machines stay on.
 pub struct Kept<'a>(pub &'a Cluster);
 
 impl Drop for Kept<'_> {

@@ -12,7 +12,7 @@ use crate::store::Store;
 
 /// The difference between the id of a new key and the id of the primary key.
 const NEXT: u64 = 100_000_000;
-/// The `distrustTimestamp` of a distrusted key. Any timestamp makes the key distrusted, whatever the time is.
+/// The `distrustTimestamp` of a distrusted key. Any timestamp makes a key distrusted, even a future one.
 const DISTRUSTED: &str = "2026-06-01T00:00:00Z";
 
 impl Store {
@@ -27,7 +27,7 @@ impl Store {
         id.to_string()
     }
 
-    /// Makes a key the primary key of a keyset, which signs.
+    /// Makes a key the primary key of a keyset. Only the primary key signs.
     pub fn promote_keypair(&self, keyset: &str, id: &str) {
         self.edit_keyset(keyset, |spec| spec["primaryId"] = id.into());
     }
@@ -44,7 +44,7 @@ impl Store {
         self.keyset(keyset)["spec"]["primaryId"].as_str().unwrap().to_owned()
     }
 
-    /// The certificate and the private key of the primary key, which signs.
+    /// The certificate and the private key of a keyset's primary key.
     pub fn primary(&self, keyset: &str) -> Keyset {
         let (id, document) = (self.primary_id(keyset), self.keyset(keyset));
         let keys = document["spec"]["keys"].as_sequence().unwrap();

@@ -42,7 +42,8 @@ pub fn labels_change(cluster: &Cluster) {
     let node = cluster.of_group(NODES);
     let boot = boot_id(node);
     cluster.store.merge("instancegroup/nodes", "{spec: {nodeLabels: {example.com/pool: web}}}");
-    // The controller reads the labels from the configuration that kOps writes, not from the group that is edited.
+    // The controller reads the labels from the configuration that `kops update cluster` writes, not from the edited instance
+    // group.
     cluster.store.update(NODES);
     has_label(cluster, node, "web");
     a_label_is_put_back(cluster, node, "web");
@@ -141,7 +142,7 @@ pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
     let pods: Vec<Vec<String>> =
         cluster.workers().iter().map(|worker| workload::pods_of(cluster, worker.id)).collect();
     cluster.world.fail("store", "503");
-    // The run at boot retries the store, so the boot does not finish.
+    // While the store fails, the run at boot retries, so the boot does not finish.
     cluster.control_plane().reboot_at_work();
     cluster.control_plane().until("the API server is back", || cluster.is_ready());
     cluster.world.mend("store");

@@ -21,7 +21,7 @@ pub const MACHINES: [Plan; 5] = [
     cluster::MACHINES[2],
 ];
 
-/// The minor release before the release of the built Kubernetes.
+/// Software with the minor release of Kubernetes before the built release.
 pub fn release_before() -> Software {
     let newest = &assets().releases.kubernetes;
     let [major, minor, patch]: [&str; 3] = newest.split('.').collect::<Vec<_>>().try_into().unwrap();
@@ -35,8 +35,8 @@ pub fn release_before() -> Software {
 }
 
 /// The control planes change to the new release first, one after another. When the first worker gets its order, every API server runs
-/// the new release. The workers are drained. At most one node of a group, and one control plane, has a slot at a time. No request to a
-/// workload with a budget fails, and no Node is lost.
+/// the new release. The workers are drained. At any time, at most one node of each group of workers and at most one control plane has
+/// a slot. No request to a workload with a PodDisruptionBudget fails, and no Node is lost.
 pub fn a_minor_release_is_taken_up(cluster: &Cluster, before: &Software) {
     let (old, new) = (&before.releases.kubernetes, &assets().releases.kubernetes);
     all_run(cluster, old);

@@ -17,21 +17,21 @@ use crate::{store, workload};
 
 /// The health timeout in seconds, long enough for a restart of kubelet.
 const HEALTH_TIMEOUT: &str = "30";
-/// Seconds between the change of a node and the comparison of its pods. The default of one minute would make this test slower.
+/// The seconds between a node's change and the rollout's check of its pods. The default of one minute would make this test slower.
 pub const CHECK_PODS_AFTER: [&str; 2] = ["--check-pods-after", "3"];
 const KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
 /// The numbers of the Nodes without machines, one Node for each group of workers. Each scenario has its own numbers.
 const OF_ROLLOUT: [u8; 2] = [41, 42];
 const OF_STOPPED: [u8; 2] = [43, 44];
 const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
-/// The disk space that kubelets reserve after the rollout whose duration is measured. No other scenario uses this value.
+/// The disk space that the measured rollout makes kubelets reserve. No other scenario uses this value.
 const MEASURED: &str = "7Mi";
-/// The limit for a rollout to two workers, in addition to the time of two restarts of kubelet.
+/// The time that a rollout to two workers may take in addition to two restarts of kubelet.
 const BESIDE_RESTARTS: Duration = Duration::from_secs(10);
 
 /// All nodes apply the setting. The control plane is first. The two workers, which are the canaries, are next. A Node without a
-/// machine in each group is last. The workers are drained: their pods end slowly, and a budget keeps one of them. No request to these
-/// pods fails. The user-data stays. A second rollout, without drains, is measured.
+/// machine in each group is last. The workers are drained: their pods end slowly, and a PodDisruptionBudget keeps one of them
+/// running. No request to these pods fails. The user-data stays. A second rollout, without drains, is measured.
 pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     let before = boot_configs(cluster);
     let witness = Witness::begins(cluster);
@@ -118,8 +118,8 @@ pub fn lease_renewed(cluster: &Cluster, member: &Member) -> Option<String> {
     cluster.kubectl(&["get", "lease", member.id, "--namespace=kube-node-lease", time])
 }
 
-/// Checks the order of the rollout. The control plane's turn ended before the canaries got orders. The canaries' turns ended before
-/// the other nodes got orders. Each kubelet restarted within its node's turn, after the pods had ended.
+/// Checks the sequence of the rollout. The control plane's turn ended before the canaries got orders. The canaries' turns ended
+/// before the other nodes got orders. Each kubelet restarted within its node's turn, after the pods had ended.
 fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     let turn = |member: &Member| -> Turn {
         let mut turns = states.turns.iter().filter(|turn| turn.node == member.id);
@@ -145,12 +145,12 @@ fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     }
 }
 
-/// The time of a Node's last order.
+/// The time at which a Node got its last order.
 pub fn ordered_at(cluster: &Cluster, node: &str) -> String {
     fake_nodes::order(cluster, node).unwrap()["at"].as_str().unwrap().to_owned()
 }
 
-/// Checks that this worker has evicted a guarded pod while it carried out an order.
+/// Checks that this worker has evicted a pod of the guarded workload while it carried out an order.
 pub fn has_evicted(worker: &Member) {
     let said = said_by_orders(worker);
     assert!(said.contains(&format!("evicting the pod default/{}", workload::GUARDED)), "{said}");
@@ -326,7 +326,8 @@ pub fn until_phase_after(cluster: &Cluster, phase: &str, before: &[&str]) {
 pub fn until_status(cluster: &Cluster, what: &str, is_so: impl Fn(&Value) -> bool) {
     let mut seen = Vec::new();
     loop {
-        // A rollout of many nodes takes longer than the limit of one wait. Each time a node begins or ends, a new wait starts.
+        // A rollout to many nodes takes longer than the timeout of one wait. So each time a node begins or ends its change, a new
+        // wait starts.
         let (is_over, now) =
             cluster.control_plane().until(&format!("the rollout goes on, or {what}"), || {
                 let status = try_status(cluster)?;

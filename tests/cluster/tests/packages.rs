@@ -22,7 +22,7 @@ use crate::{agent, ordered, workload};
 pub const MACHINES: [Plan; 2] = [cluster::MACHINES[0], cluster::MACHINES[1]];
 /// The path of kops-agent after its package is installed.
 pub const PROGRAM: &str = "/usr/bin/kops-agent";
-/// How long no process may begin or end before the first rollout begins. Components of a new control plane may restart until then.
+/// The first rollout begins when no process has begun or ended for this time, because components of a new control plane may restart.
 const STEADY: Duration = Duration::from_secs(20);
 /// While this file exists, dpkg pauses between unpacking and configuring kops-agent ([`hold_dpkg`]).
 const HOLD: &str = "/run/hold-dpkg";
@@ -38,7 +38,7 @@ pub struct Packages {
     /// The version that user-data installs.
     old: Version,
     new: Version,
-    /// The folder with the program of each version. The number of the version is the name of the file.
+    /// The folder with the program of each version. The name of each file is its version number.
     programs: TempDir,
 }
 
@@ -146,7 +146,7 @@ pub fn packages_are_upgraded_and_downgraded(cluster: &Cluster, packages: &Packag
     workload::logs_are_read(cluster);
 }
 
-/// The process that carries out the control plane's order is killed while dpkg has unpacked the packages and has not configured them.
+/// The process that carries out the control plane's order is killed when dpkg has unpacked the packages, but has not configured them yet.
 /// dpkg continues. The next process waits until dpkg ends, and completes the order.
 pub fn an_installation_outlives_its_process(cluster: &Cluster, packages: &Packages) {
     let machine = cluster.control_plane();

@@ -34,7 +34,7 @@ pub struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Sends requests from this machine to a service until [`Requests::were_all_answered`].
+    /// Sends requests from this machine to a service until the call of [`Requests::were_all_answered`].
     pub fn begin<'a>(from: &'a Member, cluster: &Cluster, service: &str) -> Requests<'a> {
         let machine = &from.machine;
         let service = cluster.get("service", service).unwrap();

@@ -94,8 +94,8 @@ fn join(cluster: &Cluster) -> Vec<FakeNode> {
     fakes
 }
 
-/// A run drains the worker until the budget blocks the drain. The test then kills the run. The slot stays taken, and the agent's
-/// separate uncordon unit uncordons the Node.
+/// A run drains the worker until the PodDisruptionBudget blocks the drain. The test then kills the run. The slot stays taken, and
+/// the agent's separate uncordon unit uncordons the Node.
 fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &Member) {
     let before = kubelet_runs_since(batch);
     batch.machine.run(&[&["systemd-run", "--quiet", "--unit", BY_HAND][..], &draining()].concat());
@@ -123,8 +123,8 @@ fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &M
     assert_eq!(kubelet_runs_since(batch), before);
 }
 
-/// When the budget allows one eviction at a time, the next run takes over the slot of the killed run, drains the worker and
-/// uncordons it.
+/// When the PodDisruptionBudget allows one eviction at a time, the next run takes over the slot of the killed run, drains the
+/// worker and uncordons it.
 fn is_drained_within_its_budget(cluster: &Cluster, batch: &Member) {
     workload::keep_guarded(cluster, GUARDED - 1);
     let ended = batch.machine.try_run(&draining());

@@ -35,14 +35,14 @@ const CHANNELS_POD: &str = "manifests/channels/kops-channels.yaml";
 /// The name of containerd's plugin for pods, in configurations of containerd 1 and of containerd 2.
 const CRI_OF_1: &str = r#"plugins."io.containerd.grpc.v1.cri""#;
 const CRI_OF_2: &str = r#"plugins."io.containerd.cri.v1.runtime""#;
-/// This setting keeps containerd from lowering the OOM score of pods, which the test host may forbid.
+/// With this setting, containerd does not lower the OOM score of pods. The test host may forbid lower scores.
 const OOM_SCORE: &str = "restrict_oom_score_adj";
 /// The folder of the CNI plugins. The default of Debian's containerd 1.7 differs from kOps' folder.
 const PLUGIN_FOLDER: &str = "cni.bin_dir";
 
 pub struct Store {
     example: ExampleStore,
-    /// The mirror's download folders. The first has the first release, and the second has later releases.
+    /// The mirror's two download folders: one for the first release, and one for later releases.
     downloads: [PathBuf; 2],
     control_planes: Vec<IpAddr>,
     /// The manifest of the channels pod, which the store of kOps up to 1.35 does not have.
@@ -66,7 +66,7 @@ impl Store {
         let example =
             machine_store::write(folder, Cloud::Aws, &software.releases, &mirror, &overlays).unwrap();
         let addresses: Vec<IpAddr> = control_planes.iter().map(|(_, address)| *address).collect();
-        // kOps writes the names of images with the registry that `assets.containerRegistry` sets.
+        // In the names of images, kOps writes the registry from `assets.containerRegistry`.
         let named = |text: &str| text.replace("registry.k8s.io/", &format!("{REGISTRY}/"));
         machine_store::replace_below(&example.cluster_folder(), &named).unwrap();
         let channels_pod = fs::read_to_string(example.cluster_folder().join(CHANNELS_POD)).unwrap();

@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
-/// The maximum ratio of two times until the last Node is Ready. The first time is of a new cluster. The second time is of machines
-/// that already have all files and images.
+/// The maximum of a ratio: the time until the last Node of a new cluster is Ready, divided by the same time of machines that
+/// already have all files and images.
 pub const RATIO: f64 = 1.5;
 /// The units of the agent and of the boot script. [`floor`] boots the machines without these units.
 const OURS: [&str; 4] = [
@@ -67,7 +67,7 @@ fn journal(member: &Member, unit: &str) -> Vec<Value> {
 }
 
 /// Powers the machines off and on again, without the agent's units and with empty etcds. Every file, package and image is on the
-/// disk, so the kernel, systemd, containerd, kubelet and the control plane alone take time. Returns the time until each Node is
+/// disk, so only the kernel, systemd, containerd, kubelet and the control plane take time. Returns the time until each Node is
 /// Ready.
 pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
     let before = cluster.uids();

@@ -37,7 +37,7 @@ pub struct States {
     leases: BTreeMap<String, (String, String, String)>,
     pub turns: Vec<Turn>,
     cordoned: BTreeSet<String>,
-    /// Guarded pods that have been ready once, and are neither deleted nor ending.
+    /// The pods of the guarded workload that have been ready at least once, and are neither deleted nor ending.
     pods: BTreeSet<String>,
     most_holders: BTreeMap<String, usize>,
     /// The smallest size of `pods` since it contained all guarded pods.
@@ -52,7 +52,8 @@ impl Witness<'_> {
         for Member { machine, .. } in control_planes {
             for (name, asked) in WATCHED {
                 let (unit, file) = (unit(name), file(name));
-                // If only one API server exists, no other watch can fill the gap of its restart. So the watch ends, and `states` fails.
+                // If the only API server restarts, no other watch gets the events that its watch misses. So the watch ends, and `states`
+                // fails.
                 let shell = match control_planes.len() {
                     1 => format!("exec {kubectl} >{file}"),
                     _ => format!("while true; do {kubectl}; sleep 1; done >{file}"),

@@ -12,8 +12,8 @@ const PORT: u16 = 8080;
 /// The name of the Deployment that every test cluster runs, and of its service.
 pub const OWN: &str = "hello";
 pub const SERVICE_PORT: u16 = 80;
-/// The number of requests to the service. The probability that a given one of two machines gets no request is
-/// less than one in a million.
+/// The number of requests to the service. If two machines serve them, each machine gets a request with a probability of more than
+/// 0.999999.
 const ASKED: usize = 20;
 
 struct Pod {
@@ -139,7 +139,7 @@ pub fn pods_of_workers(cluster: &Cluster) -> Vec<Vec<String>> {
     cluster.workers().iter().map(|worker| pods_of(cluster, worker.id)).collect()
 }
 
-/// Waits until a worker has as many pods as in `before` or more, and each pod is either new or restarted.
+/// Waits until a worker has at least as many pods as in `before`, and each pod is new or was restarted.
 pub fn is_started_again(cluster: &Cluster, worker: &Member, before: &[String]) {
     worker.machine.until("its pods have been started again", || {
         let again = on_node(pods(cluster)?, worker.id);

@@ -27,7 +27,7 @@ pub const REGISTRY: &str = "registry.example.com";
 const STORE: &str = "store.example.com";
 const PACKAGES: &str = "packages.example.com";
 
-/// The short name and the DNS name of each server. The folders `faults/` and `requests` of the test use the short name.
+/// The short name and the DNS name of each server. The folder `faults/` and the file `requests` of the test use the short names.
 const SERVERS: [(&str, &str); 6] = [
     ("store", STORE),
     ("mirror", MIRROR),
@@ -37,7 +37,7 @@ const SERVERS: [(&str, &str); 6] = [
     ("sts", "sts.eu-west-1.amazonaws.com"),
 ];
 
-/// The stand-in servers that the machines use. A drop stops the servers, so the machines must end earlier.
+/// The stand-in servers that the machines use. Dropping this value stops the servers, so the machines must end earlier.
 pub struct World {
     pub ec2: Ec2,
     pub sts: Sts,

@@ -15,7 +15,7 @@ const NOTES: &str = "var/lib/kops-agent";
 const CACHE: &str = "var/cache/nodeup";
 /// The suffix of temporary names. A file has a temporary name until it is complete.
 const TEMPORARY: &str = ".kops-agent";
-/// The largest file in bytes that is searched for secrets. No larger file contains a secret.
+/// Files of up to this size, in bytes, are searched for secrets. No larger file contains a secret.
 const LARGEST_SECRET: usize = 1 << 20;
 /// A sequence of letters and digits of this length or more counts as random data.
 const SHORTEST_RANDOM: usize = 40;
@@ -181,7 +181,7 @@ pub(super) fn form(bytes: &[u8]) -> String {
     for line in text.split_inclusive('\n') {
         let end = line.trim_end().trim_end_matches(is_digit).len();
         let is_random = line.trim_end().len() - end >= SHORTEST_RANDOM;
-        // The last line of a PEM block may be shorter than random data.
+        // The last line of a PEM block may be shorter than `SHORTEST_RANDOM`, but is random data too.
         match is_random || (is_in_block && end == 0) {
             true if end == 0 => {
                 if !is_in_block {

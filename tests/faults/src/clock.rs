@@ -111,7 +111,7 @@ impl Traced<'_> {
         }
     }
 
-    /// If a thread has just left a system call for the time, changes the result.
+    /// If a thread has just left a system call that returns the time, changes the returned time.
     #[allow(non_upper_case_globals)] // The names of libc's constants, such as `SYS_time`.
     fn move_time(&self, pid: Pid, memory: &Memory) -> anyhow::Result<()> {
         if ptrace::syscall_info(pid)?.op != PTRACE_SYSCALL_INFO_EXIT {

@@ -15,7 +15,7 @@ use super::power::{Disk, SURVIVES, Survives};
 use super::scenario::{Ended, Run, Scenario, words};
 use super::tree::{Body, Tree};
 
-/// The problem that the timeline still has its temporary name. On a read-only file system, this is no problem.
+/// The message about a timeline that still has its temporary name. On a read-only file system, this state is correct.
 const TIMELINE_LEFT_BEHIND: &str = "/var/lib/kops-agent/.timeline.json.kops-agent is left behind";
 
 /// A disturbance of a run: a fault during the run, or a power cut.
@@ -79,11 +79,11 @@ pub struct Verdict {
     pub problems: Vec<String>,
 }
 
-/// The scenarios, and the results of the next runs after disturbed runs.
+/// The scenarios, and the results of the runs that followed disturbed runs.
 pub struct Matrix {
     scenarios: Vec<Scenario>,
-    /// The results of the next runs after disturbed runs. The key is the scenario, whether the clock of the disturbed run was
-    /// wrong, and the tree's [`likeness`].
+    /// The results of the runs that followed disturbed runs. The key is the scenario, whether the clock of the disturbed run
+    /// was wrong, and the tree's [`likeness`].
     recovered: Mutex<BTreeMap<(usize, bool, u64), Recovered>>,
 }
 
@@ -99,7 +99,7 @@ impl Matrix {
         Matrix { scenarios, recovered: Mutex::default() }
     }
 
-    /// The number of different trees on which a next run was tried. Trees with the same `likeness` count as one.
+    /// The number of trees on which a run after a disturbed run was tried. Trees with the same `likeness` count as one.
     pub fn recoveries(&self) -> usize {
         self.recovered.lock().len()
     }

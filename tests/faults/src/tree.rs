@@ -46,7 +46,7 @@ impl Tree {
         Tree { nodes: BTreeMap::from([(ROOT, root)]) }
     }
 
-    /// A tree of these inodes, without names that have no inode and inodes that have no name.
+    /// A tree of these inodes. Leaves out names without an inode, and inodes without a name.
     pub fn new(mut nodes: BTreeMap<Inode, Node>) -> Tree {
         let known: BTreeSet<Inode> = nodes.keys().copied().collect();
         for node in nodes.values_mut() {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::script;
 
-/// A test machine. A drop kills the machine's processes and removes its disk.
+/// A test machine. Dropping it kills the machine's processes and removes its disk.
 pub struct Machine {
     name: &'static str,
     /// The network namespace, which `tests/machines/machine up` gets as an argument, like `root` and `options`.

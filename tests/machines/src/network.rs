@@ -71,7 +71,7 @@ impl Family {
     }
 }
 
-/// Network namespaces that are connected with each other. A drop removes the namespaces.
+/// Network namespaces that are connected with each other. Dropping this value removes the namespaces.
 pub struct Network {
     name: String,
     family: Family,

@@ -93,8 +93,8 @@ pub fn a_store_that_denies_secrets_changes_nothing(cluster: &Cluster) {
     assert_eq!(again.code, Some(0), "{}", machine.explain(&again));
 }
 
-/// After `kops update cluster`, the rolling update has not yet reached a node. Until then, the agent keeps the node at its
-/// last applied configuration.
+/// Until the rolling update after `kops update cluster` reaches a node, the agent keeps the node at its last applied
+/// configuration.
 pub fn a_superseded_node_is_repaired(cluster: &Cluster, node: &Machine) {
     let file = cluster.store.cluster_folder().join(format!("igconfig/node/{NODES}/nodeupconfig.yaml"));
     let applied = fs::read(&file).unwrap();

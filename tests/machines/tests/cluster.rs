@@ -52,7 +52,7 @@ pub struct Written {
     pub programs: Programs,
 }
 
-/// A cluster. A drop ends the machines first, and afterwards the servers that the machines use.
+/// A cluster. Dropping it ends the machines first, and afterwards the servers that the machines use.
 pub struct Cluster {
     pub control_plane: Machine,
     pub node: Machine,

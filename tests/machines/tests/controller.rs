@@ -106,7 +106,7 @@ fn is_labelled(cluster: &Cluster, node: &str, label: &str) {
     });
 }
 
-/// The service's user owns only the files that node mode has written.
+/// The service has written no files: its user owns only the files that node mode has written.
 pub fn writes_nothing(machine: &Machine) {
     let found = machine.run(&["find", "/", "-xdev", "-user", "kops-controller", "-printf", "%P\n"]);
     let found: BTreeSet<&str> = found.lines().collect();

@@ -74,8 +74,8 @@ fn set_apt_as_an_administrator(machine: &Machine) {
     machine.write("/root/apt-hook", "");
 }
 
-/// For some units, the invocation id and the start time of the main process. They show the last start of the unit. A run
-/// must not restart a unit without a reason.
+/// The last start of some units: the invocation id, and the start time of the main process. A run must not restart a unit
+/// without a reason.
 fn running_since(machine: &Machine) -> Vec<(&'static str, String)> {
     let units = ["containerd.service", "kubelet.service", "chrony.service"];
     let start =
@@ -97,8 +97,8 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
-/// Checks that the journal has the message `when`. The agent fetches packages before it installs them, unless a different
-/// apt process holds the locks.
+/// Checks that the journal of `unit` contains `when`, the agent's message about when it fetches packages. The agent
+/// fetches packages before it installs them, unless a different apt process holds the locks.
 fn packages_were_fetched(machine: &Machine, unit: &str, when: &str) {
     let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
     assert!(said.contains(when), "{said}");

@@ -21,7 +21,7 @@ const DIFFERENT: Option<i32> = Some(4);
 /// The seconds for which a component must stay healthy before the run changes the next one.
 const STEADY: f64 = 3.0;
 
-/// Runs a command of the agent for which the state store is not needed.
+/// Runs a command of the agent that does not need the state store.
 fn agent(machine: &Machine, arguments: &[&str]) -> Ended {
     machine.try_run(&[&[AGENT], arguments].concat())
 }

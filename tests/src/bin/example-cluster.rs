@@ -18,7 +18,7 @@ struct Arguments {
     real_downloads: bool,
 }
 
-/// Prints the demo's variables in shell syntax, and an empty line once all servers are ready.
+/// Prints the variables for `packaging/demo` in shell syntax, and an empty line once all servers are ready.
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let cluster = match arguments.real_downloads {

@@ -21,7 +21,8 @@ struct Arguments {
     rbac: PathBuf,
 }
 
-/// Prints the demo's variables in shell syntax, and an empty line once all servers are ready.
+/// Prints the variables for `packaging/demo-control-plane` in shell syntax, and an empty line once all servers are
+/// ready.
 fn main() -> anyhow::Result<()> {
     let Arguments { folder, assets, rbac } = Arguments::parse();
     let rbac = std::fs::read_to_string(&rbac).with_context(|| format!("reading {}", rbac.display()))?;

@@ -11,7 +11,7 @@ use tokio::time::{Sleep, sleep};
 /// The size of a piece of an endless body, in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// A body of some bytes, which ends in the way of `End`.
+/// A body that sends `bytes`, and then ends as `end` says.
 pub(super) struct DownloadBody {
     bytes: Bytes,
     end: End,

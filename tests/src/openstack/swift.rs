@@ -58,7 +58,7 @@ struct State {
     elsewhere: Option<String>,
 }
 
-/// A running stand-in for a Swift account. A drop stops the stand-in.
+/// A running stand-in for a Swift account. Dropping it stops the stand-in.
 #[derive(Debug)]
 pub struct Swift(StandInApi<State>);
 

@@ -21,8 +21,8 @@ struct Ended {
 /// A channel of add-ons that kOps wrote, and the manifest of each add-on.
 pub struct Addons<'a> {
     cluster: &'a Cluster,
-    /// For each add-on, in the channel's order: the name, the entry without name, manifest and hash, and the
-    /// manifest.
+    /// For each add-on, in the channel's order: its name, its entry without the name and the two fields about the
+    /// manifest, and its manifest.
     entries: Vec<(String, Value, String)>,
 }
 
@@ -243,7 +243,7 @@ fn a_failing_add_on_delays_no_other_and_is_retried() {
     addons.put("misplaced", json!({}), r#"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}}"#);
     addons.put("wrong", json!({"needsRollingUpdate": "some"}), &config_map("w", "kube-system", "1"));
     addons.put("good", json!({}), &config_map("good", "kube-system", "1"));
-    // The content of the file does not match its hash, as while kOps writes the file.
+    // The content of the file does not match its hash. This happens while kOps writes the file.
     cluster.write("addons/a-stale/k8s-1.16.yaml", &config_map("a", "kube-system", "0"));
 
     let said = addons.ends(1, &["apply", "--retries", "0"]);

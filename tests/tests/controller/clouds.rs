@@ -25,7 +25,7 @@ pub use metal::Metal;
 /// The addresses of clouds' metadata services. The second address is Scaleway's.
 pub const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(169, 254, 42, 42)];
 
-/// A running server. A drop stops the server.
+/// A running server. Dropping it stops the server.
 pub type Running = Box<dyn Any + Send>;
 
 /// Calls a macro once for each cloud. The arguments are kOps' name for the cloud, as an identifier, and the cloud's type.
@@ -84,7 +84,6 @@ pub trait Ground: Sync + Sized {
     fn create_all(&self, cluster: &Cluster, lots: &[Lot]) {
         lots.iter().for_each(|lot| self.create(cluster, *lot));
     }
-    /// The instance group of a machine.
     fn group(&self, lot: Lot) -> String {
         let _ = lot;
         "nodes".to_owned()
@@ -110,7 +109,7 @@ pub trait Ground: Sync + Sized {
     /// The paths of additional downloads on this cloud.
     const DOWNLOADS: &'static [&'static str] = &[];
 
-    /// Whether the bootstrap server calls machines of this cloud back.
+    /// Whether the bootstrap server verifies machines of this cloud by a call-back.
     const IS_CALLED_BACK: bool = false;
 
     /// The token that kOps' own nodeup makes for a request of this machine.

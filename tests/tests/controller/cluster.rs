@@ -183,7 +183,7 @@ impl Cluster {
     /// Applies a group with this role as `kops update cluster --yes` does.
     pub fn apply(&self, role: &str, group: &str, labels: &str) {
         let labels = format!("{GROUP_LABEL}: {group}, {labels}");
-        // Only the configuration of a control plane contains the CAs. The boot config of a worker contains them.
+        // A control plane's configuration contains the CAs. A worker has them in its boot config instead.
         let cas = match role {
             "control-plane" => {
                 "CAs: {kubernetes-ca: '-----BEGIN CERTIFICATE-----a-----END CERTIFICATE-----'}, "

@@ -12,7 +12,7 @@ use kops_agent_tests::program::processor_time;
 
 use crate::cluster::TIMEOUT;
 
-/// A running controller. A drop kills the controller.
+/// A running controller. Dropping it kills the controller.
 pub struct Controller {
     child: Child,
     address: String,

@@ -214,8 +214,8 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
         cluster.type_in(&format!("PATH={}:$PATH; kubectl kops_agent fleet status", folder.display()));
     assert_eq!(by_kubectl, shown, "kubectl runs it as a plugin");
 
-    // The kubelet-server certificate has expired. If kubelet's own certificate had expired, the agent could not report. But an
-    // earlier report would have named this certificate.
+    // The kubelet-server certificate has expired. The agent reports with kubelet's own certificate. If that certificate had expired,
+    // only an earlier report would show it.
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
     tells(&root);
     assert_eq!(warning(&node(&cluster, "a")), "True CertificateExpired");

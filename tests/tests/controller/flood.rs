@@ -29,7 +29,7 @@ const LIARS: usize = 10_000;
 const HONEST: usize = 100;
 /// The number of machines that bootstrap without a flood, half of them before the flood and half after it.
 const CALM: usize = 20;
-/// The number of machines in the cluster that liars control.
+/// The number of the cluster's machines that liars control.
 const INSIDERS: usize = 20;
 /// The time between the starts of two honest machines.
 const BETWEEN_HONEST: Duration = Duration::from_millis(200);

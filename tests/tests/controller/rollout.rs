@@ -78,7 +78,7 @@ impl Fleet {
         self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{AUTHORITIES}={digest}")]);
     }
 
-    /// Like `runs`, with a report that is new.
+    /// Like `runs`, but the report has the current time.
     pub fn report_now(&self, node: &str, hash: &str) {
         let now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap();
         let condition = json!({
@@ -178,7 +178,7 @@ impl Fleet {
         });
     }
 
-    /// Waits until these nodes, and no others, are changing by the policy.
+    /// Waits until the policy makes these nodes, and no others, change.
     fn at_work_by_policy(&self, nodes: &[&str]) {
         eventually(&format!("{nodes:?} are at work by the policy"), || {
             let status = self.status();

@@ -88,7 +88,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     put_pod(cluster, &format!("kube-apiserver-{}", id(2)), "kube-apiserver", &id(2), &both);
     let controller = world.controller();
     let health = ["--health", controller.address()];
-    // A server listens on both machines. The server could be kops-controller, which ends in a takeover.
+    // A server listens on each of the two machines. It could be kops-controller, which ends in a takeover.
     let (code, said) = cluster.check_takeover(&health);
     let servers = line(&said, "servers");
     assert!(code == Some(4) && servers.contains("no report says that kops-agent runs there"), "{said}");
@@ -175,7 +175,7 @@ fn the_last_server_does_not_leave() {
     };
     let (code, said) = check(cluster, 2);
     assert!(code == Some(0) && said.contains(&format!("a server listens on {}", id(1))), "{said}");
-    // kops-controller's pod runs on this machine, but the last server that answers must still not end.
+    // Although kops-controller's pod runs on this machine, the last server that answers must not end.
     put_pod(cluster, "kops-controller-1", "kops-controller", &id(1), "");
     let (code, said) = check(cluster, 1);
     assert!(code == Some(4) && said.contains(&format!("{} (127.0.0.9:", id(2))), "{said}");
@@ -278,8 +278,8 @@ impl Way<'_> {
         assert_eq!(self.published_without("none"), all, "{when}");
     }
 
-    /// Checks that the takeover check predicts the DNS record: the check reports the names as ready if the record stays complete without
-    /// kops-controller's pods.
+    /// Compares the takeover check with the DNS record. The check must report the names as ready exactly if the record stays complete
+    /// without kops-controller's pods.
     #[track_caller]
     fn check_agrees(&self) {
         let is_kept = self.published_without("kops-controller").len() == Way::MACHINES.len();

@@ -26,7 +26,7 @@ const HERE: [&str; 6] = [
 ];
 const NOWHERE: Option<&str> = None;
 
-/// A child process. A drop kills the process.
+/// A child process. Dropping it kills the process.
 struct Running(Child);
 
 impl Drop for Running {

@@ -14,7 +14,6 @@ use nix::unistd::{gettid, sethostname};
 
 use crate::clouds::METADATA;
 
-/// The address of the control plane.
 pub const CONTROL_PLANE: Ipv4Addr = Ipv4Addr::new(10, 20, 32, 10);
 const NOWHERE: Option<&str> = None;
 /// The number in the name of the next machine's network link.

@@ -100,7 +100,7 @@ struct Asked {
 }
 
 /// A stand-in for upstream's server, which records all requests. The stand-in gives a node its configuration, but denies certificates.
-/// A drop stops the stand-in.
+/// Dropping it stops the stand-in.
 pub struct KopsController {
     asked: Arc<Mutex<Vec<Asked>>>,
     _server: LoopbackServer,

@@ -163,7 +163,7 @@ impl All {
     }
 }
 
-/// A connection in the count of open connections. A drop decreases the count.
+/// A connection in the count of open connections. Dropping it decreases the count.
 struct Counted<'a>(TcpStream, Held<'a>);
 
 struct Held<'a>(&'a AtomicUsize);

@@ -30,7 +30,7 @@ const LARGE: &[Answer] = &[Answer::Status(413)];
 const HUNG_UP: &[Answer] = &[Answer::HungUp];
 const NO_TLS: &[Answer] = &[Answer::HungUp, Answer::Alert];
 const ALERT: &[Answer] = &[Answer::Alert];
-/// A client that is still sending may miss the answer.
+/// The server answers 413 and closes the connection. A client that is still sending may miss the answer.
 const LARGE_OR_DEAF: &[Answer] = &[Answer::Status(413), Answer::HungUp];
 const LONG_OR_DEAF: &[Answer] = &[Answer::Status(431), Answer::HungUp];
 const NO_HTTP: &[Answer] = &[Answer::Status(400), Answer::HungUp];
