@@ -21,8 +21,8 @@ const LONGEST_TOLD: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotStarting {
     pub why: String,
-    /// Whether a package may provide what is missing. A package may provide a library, but no newer C library and no
-    /// other processor.
+    /// Whether installing a package may help. A package may provide a missing library, but neither a newer C library
+    /// nor another processor.
     pub is_of_library: bool,
 }
 
