@@ -159,8 +159,8 @@ fn parse(text: &str) -> Vec<Setting> {
     text.lines().filter_map(line).collect()
 }
 
-/// The path of a parameter. The first `.` or `/` in the name is the separator of the parts. The other character is
-/// part of a name.
+/// The path of a parameter. Its name may separate the parts by `.` or by `/`: the first of these characters in the name
+/// is the separator. The other character is part of a name.
 fn slashed(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'.' => swapped(name),

@@ -26,7 +26,8 @@ const KEEP_CONFIGURATION: &str = "--force-confold";
 
 /// The command that downloads the package lists.
 const UPDATE: [&str; 6] = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
-/// apt's errors if the package is known but no repository has the wanted version, even if this version is installed.
+/// apt prints one of these errors if it knows the package, but no repository has the wanted version. The installed
+/// version may be the wanted one.
 const NOT_OFFERED: [&str; 2] = ["Can't find a source to download version", "was not found"];
 
 /// How often a command is retried if another process takes a lock between the agent's check and apt's own check.

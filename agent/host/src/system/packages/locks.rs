@@ -49,8 +49,7 @@ impl<'a> Waiting<'a> {
                     doing: "take the lock",
                     path: path.to_owned(),
                     reason: format!(
-                        "{holder} has held the lock for {} s; wait until this process ends, or end it, and \
-                         run again",
+                        "{holder} has held the lock for {} s; run again after this process has ended",
                         since.elapsed().as_secs()
                     ),
                 });
