@@ -147,8 +147,8 @@ fn parse(text: &str) -> Vec<Setting> {
         if line.starts_with(['#', ';']) {
             return None;
         }
-        // A name without a value excludes a parameter from patterns with `*`. Only systemd-sysctl does this, at boot,
-        // so the agent ignores the line.
+        // A name without a value excludes a parameter from patterns with `*`. Only systemd-sysctl follows this rule, at
+        // boot, so the agent ignores the line.
         let (name, value) = line.split_once('=')?;
         let (name, is_optional) = match name.trim().strip_prefix('-') {
             Some(name) => (name.trim_start(), true),

@@ -174,7 +174,7 @@ fn a_gpu_whose_driver_nothing_installs_is_refused_by_name() {
     });
 }
 
-/// According to the facts, the image already contains the driver.
+/// The facts say that the image already contains the driver.
 #[test]
 fn a_gpu_with_the_driver_of_the_image_is_reported() {
     let worker = Worker::with_nvidia();

@@ -154,7 +154,7 @@ fn a_node_that_rolls_back_a_followed_configuration_is_unchanged() {
     assert!(!read(&node, KUBELET).contains("maxPods: 99"));
 }
 
-/// A worker that has converged through a kops-controller. Its group has a next configuration.
+/// A worker that has converged to the configuration of a kops-controller. Its group already has the next configuration.
 struct Following {
     worker: Worker,
     server: Option<KopsController>,

@@ -31,8 +31,8 @@ const LONGEST_ANSWER: usize = 64 << 10;
 const LONGEST_TOLD: usize = 200;
 
 /// The API servers of a cluster. Each is asked at the address of its own machine, with the credentials of one
-/// kubeconfig. This works because all API servers have the same port, and their certificates have the same name.
-/// kOps' kubeconfigs of control planes have `https://127.0.0.1`.
+/// kubeconfig. The kubeconfig itself names only one server: kOps' kubeconfigs of control planes have
+/// `https://127.0.0.1`. But all API servers have the same port, and their certificates have the same name.
 pub struct ApiServers {
     connection: Connection,
     port: u16,

@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 pub(super) enum LockFile<'a> {
     /// The path of a file that is locked by fcntl(2). apt, dpkg and rpm lock files in this way.
     Locked(&'a str),
-    /// The path of a file that contains the PID of the holder. dnf and yum lock in this way. A stale file is no lock:
-    /// dnf and yum check whether the process still runs.
+    /// The path of a file that contains the PID of the holder. dnf and yum lock in this way. They check whether the
+    /// process still runs, so a stale file is no lock.
     Numbered(&'a str),
 }
 

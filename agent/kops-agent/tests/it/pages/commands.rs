@@ -266,7 +266,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
     flags
 }
 
-/// Calls on a page of a script in this repository, with a flag that the script does not have.
+/// Finds the calls of this repository's scripts on a page that have a flag which the script does not have.
 pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
     let mut wrong = Vec::new();
     for command in commands(page) {

@@ -198,7 +198,7 @@ impl Repository {
             .collect()
     }
 
-    /// Reasons for rejecting machines and Nodes that a page does not explain.
+    /// Finds the reasons for rejecting a machine or a Node that the page does not explain.
     pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {
