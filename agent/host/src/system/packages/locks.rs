@@ -49,7 +49,8 @@ impl<'a> Waiting<'a> {
                     doing: "take the lock",
                     path: path.to_owned(),
                     reason: format!(
-                        "{holder} has held the lock for {} s; run again after this process has ended",
+                        "{holder} has held the lock for {} s; if this process hangs, end it; run again after \
+                         its end",
                         since.elapsed().as_secs()
                     ),
                 });
