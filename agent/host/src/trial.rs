@@ -28,8 +28,8 @@ const TRIED: [(&str, &str, &str); 5] = [
 ];
 
 /// Refuses downloaded programs that do not start on this machine. `programs` has the downloaded files by their final
-/// path. If the run installs packages (`brings_packages`), a package may provide a missing library. So programs that
-/// lack a library are returned, and the caller tries them again after the packages.
+/// path. If the run installs packages (`brings_packages`), they may provide a missing library. So the programs that
+/// lack a library are returned, and the caller tries them again after the installation of the packages.
 pub(crate) fn refuse_what_does_not_start<'a>(
     programs: impl IntoIterator<Item = (&'a String, &'a Ready)>,
     brings_packages: bool,

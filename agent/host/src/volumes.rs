@@ -23,8 +23,8 @@ const FSTAB: &str = "/etc/fstab";
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether the boot unit need not be written: a unit or fstab already mounts the volume at boot, or an operator
-    /// masked the volume's unit.
+    /// Whether the volume needs no boot unit from the agent, or has it already: a unit or fstab mounts the volume at
+    /// boot, or an operator masked the volume's unit.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
         if is_linked(&self.root, &name)? {

@@ -10,8 +10,8 @@ pub struct Waits {
     /// Timeout of a unit that pods wait for. Most units have a shorter timeout of their own. A oneshot has none, and
     /// may format a disk or build a driver.
     pub awaited: Duration,
-    /// Timeout of all units that pods do not wait for, together, at the end of the run. If such a unit fails later,
-    /// the next run reports the failure.
+    /// Total timeout of all units that pods do not wait for. The run waits for these units at its end. If such a unit
+    /// fails later, the next run reports the failure.
     pub others: Duration,
     /// Timeout of the pull or load of an image. Upstream retries a task for the same time (`RunTasksOptions` in
     /// upup/pkg/fi/executor.go). If an image that kubelet needs exceeds this timeout, each later image gets only

@@ -118,7 +118,7 @@ fn shortest(tries: u32, once: impl Fn() -> Duration) -> Duration {
     (0..tries).map(|_| once()).min().unwrap()
 }
 
-/// The time that it takes to decide a node from these inputs.
+/// How long kops-agent takes to derive the desired state of a node from these inputs.
 fn time_to_decide(inputs: &Inputs) -> Duration {
     let inputs = inputs.clone();
     let started = Instant::now();
@@ -145,7 +145,7 @@ fn corpus() -> Option<PathBuf> {
     folders.map(|folder| folder.join("shared/conformance")).find(|folder| folder.join("cases").is_dir())
 }
 
-/// The time that it takes to decide each node of the corpus.
+/// For each node of the corpus, the time to derive its desired state, and its name.
 fn decide_all(corpus: &Path) -> Vec<(Duration, String)> {
     let cases = fs::read_dir(corpus.join("cases")).unwrap().map(|case| case.unwrap().path());
     cases

@@ -15,10 +15,9 @@ use kops_agent_process::exit;
 
 use crate::cli::{Cli, Shell};
 
-/// If a shell asks for candidates, this variable has the name of the shell, and the arguments have `--` before the
-/// typed words.
+/// A shell asks for candidates with this variable, whose value is the name of the shell. Then the arguments have `--`
+/// before the typed words.
 pub const VARIABLE: &str = "KOPS_AGENT_COMPLETE";
-/// The shells of [`Shell`].
 pub const SHELLS: Shells<'static> = Shells(&[&Bash, &Elvish, &Fish, &Zsh]);
 /// The program name by which kubectl asks the plugin `kubectl-kops_agent` for candidates (upstream:
 /// `pluginCompletion` in k8s.io/kubectl/pkg/cmd/plugin).

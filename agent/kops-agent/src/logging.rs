@@ -19,7 +19,7 @@ use systemd_journal_logger::JournalLog;
 /// is above 8, because kOps' boot script sets `--v=8` on each machine.
 const LIBRARIES: u8 = 10;
 
-/// Starts logging. `verbosity` is that of klog, and 1 is the default. From 2 on, each step is logged. From
+/// Starts logging. `verbosity` has the levels of klog, and the default is 1. From 2 on, each step is logged. From
 /// [`LIBRARIES`] on, libraries log too.
 pub fn start(verbosity: u8) {
     let (level, libraries) = heard(verbosity);

@@ -74,8 +74,8 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
     }
 }
 
-/// Prints the requested help or version, or the error in the flags. An error in the flags ends with its error code,
-/// like every error.
+/// Prints the requested help or version, or the error in the flags. The message of such an error ends with its error
+/// code, as every error message does.
 fn print_help_or_error(answer: &clap::Error) -> ExitCode {
     if !answer.use_stderr() {
         answer.exit();

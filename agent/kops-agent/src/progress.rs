@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::{logging, output};
 
-/// How long another program may work for a run without a sign of progress. Examples are a package manager that waits
-/// for locks, containerd that pulls images, and an operator's hook, whose unit may have no timeout.
+/// How long another program that a run waits for may show no sign of progress. Examples are a package manager that
+/// waits for locks, containerd that pulls images, and an operator's hook, whose unit may have no timeout.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// The start time of this process. The timeline of a run counts from it.

@@ -30,7 +30,7 @@ pub const NAME: &str = "kops-controller-leader";
 #[derive(Debug)]
 pub struct Contest {
     pub lease: &'static str,
-    /// The holder's work, as the end of a message.
+    /// What the holder does, as the end of a message.
     pub doing: &'static str,
 }
 
@@ -42,18 +42,18 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Interval between two renewals by the holder, and between two checks by other processes.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Timeout of reading and writing the Lease. A timed-out write may still succeed, and then this process holds the
-/// Lease unknowingly, so the timeout is long enough for a slow API server. It is short enough for another try before
-/// [`RENEW_DEADLINE`].
+/// Timeout of reading and writing the Lease. A timed-out write may still succeed, and then this process does not know
+/// that it holds the Lease. So the timeout is long enough for a slow API server. It is still short enough for another
+/// try before [`RENEW_DEADLINE`].
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A process that has not tried for this time to take or renew the Lease is stuck.
+/// A process is stuck if it has not tried for this time to take or renew the Lease.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// Whether this process may write to the API server. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     start: Instant,
-    /// The end of the time in which this process may write, in milliseconds after `start`. Zero if it may not write.
+    /// This process may write until this time, in milliseconds after `start`. Zero if it may not write.
     until: Arc<AtomicU64>,
 }
 
@@ -81,7 +81,7 @@ impl Leadership {
         Leadership::none()
     }
 
-    /// How much longer this process may begin a write. `None` if it may not begin one now. A write that begins in this
+    /// How much longer this process may begin a write. `None` if it may not begin a write now. A write that begins in
     /// time and takes at most [`Leadership::LONGEST_WRITE`] ends before another process may write.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining_at(Instant::now())

@@ -116,8 +116,8 @@ impl Registration {
         }
     }
 
-    /// Whether the Node belongs to an earlier machine of the same name. The present machine started at `launched`.
-    /// After its start, kubelet of the present machine would have registered the Node or reported its condition.
+    /// Whether the Node belongs to an earlier machine of the same name: kubelet registered the Node and last reported
+    /// its condition before `launched`, when the present machine started. `false` if one of these times is unknown.
     pub fn is_of_predecessor(self, launched: Option<i64>) -> bool {
         match (self.registered, self.last_heartbeat, launched) {
             (Some(registered), Some(heartbeat), Some(launched)) => {

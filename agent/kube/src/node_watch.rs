@@ -74,7 +74,7 @@ fn events(
 /// A part of each watched Node, by the Node's name.
 pub struct Watched<T> {
     pub nodes: BTreeMap<String, T>,
-    /// The Nodes of a list of which some pages are still missing.
+    /// The Nodes of the pages that have arrived, while the list is not complete yet.
     listed: BTreeMap<String, T>,
     /// Whether a list of all Nodes was complete at least once.
     pub is_complete: bool,

@@ -40,9 +40,9 @@ pub fn http_client() -> Result<SharedHttpClient, SetupError> {
     Ok(SharedHttpClient::new(client))
 }
 
-/// The endpoint of a service (`S3`) in the environment: the name of the variable, and the URL. The SDK follows the
-/// same rule. Callers need the endpoint if they send requests without the SDK, or must know the endpoint before a
-/// request.
+/// The endpoint of a service (`S3`) in the environment: the name of the variable, and the URL. The SDK reads the same
+/// variables in the same order. Callers need the endpoint if they send requests without the SDK, or must know the
+/// endpoint before a request.
 pub fn endpoint_of_environment(
     service: &str,
     variable: impl Fn(&str) -> Option<String>,

@@ -11,7 +11,7 @@ pub struct Retries {
     /// Every attempt starts within this time. The time begins at the start of the first attempt.
     pub deadline: Duration,
     /// Timeout of one attempt. The last attempt may take this time even if it passes the deadline, because an attempt
-    /// that is cut short would not show its cause.
+    /// that is cut short would not show why the request fails.
     pub attempt: Duration,
     pub pauses: Pauses,
 }

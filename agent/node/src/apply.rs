@@ -134,7 +134,8 @@ async fn with_early_units(
     if has_changed { self::plan(host, decision) } else { Ok(plan) }
 }
 
-/// Applies only `units`, which must run before the run can apply the whole node. Returns whether anything changed.
+/// Applies only `units`, which must run before the run can apply the rest of the node. Returns whether anything
+/// changed.
 pub async fn early(
     host: &Host,
     units: &DesiredState,

@@ -154,12 +154,10 @@ impl Assets {
         Ok(assets)
     }
 
-    /// The channels of the cluster's add-ons.
     pub fn channels(&self) -> &[String] {
         &self.channels
     }
 
-    /// The Kubernetes version of the cluster.
     pub fn kubernetes(&self) -> &str {
         &self.kubernetes
     }

@@ -17,8 +17,9 @@ use super::materials::Materials;
 use super::plan::plan_with;
 
 /// Gets the keys and certificates for a plan from kops-controller. If kops-controller issues none because the node is
-/// registered, the node keeps its certificates that are due. Then the returned plan differs from `plan`. Fails if the
-/// node lacks a certificate and kops-controller does not issue it, unless the last applied state is repaired.
+/// registered, the node keeps its certificates, even those that are due for renewal. Then the returned plan differs
+/// from `plan`. Fails if the node lacks a certificate and kops-controller does not issue it, unless the last applied
+/// state is repaired.
 pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone();
     let wanted = to_be_asked_for(&plan, &decision.desired, &materials);

@@ -209,9 +209,9 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
 }
 
-/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or waits before
-/// a restart of the service: the service ends itself when its configuration or kubeconfig changes. With `None`, the
-/// report does not change the annotation.
+/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or is about to
+/// restart the service: the service ends itself when its configuration or kubeconfig changes. With `None`, the report
+/// does not change the annotation.
 fn runs_controller(host: &Host) -> Option<bool> {
     host.runs(CONTROLLER_UNIT)
         .inspect_err(|error| log::debug!("this report leaves out {CONTROLLER_UNIT}: {error}"))
@@ -239,8 +239,8 @@ fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramRepor
     }
 }
 
-/// The machine for the report. `applied_to` is the identity of the machine, which names its cloud. `None` if the
-/// cloud's metadata service does not answer.
+/// The part of the report that describes the machine. `applied_to` is the identity of the machine, which names its
+/// cloud. `None` if the cloud's metadata service does not answer.
 async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
     let by_cloud = match cloud_of_machine(applied_to) {
         Some(provider) => kops_agent_cloud::for_provider(provider).machine(ONCE).await,

@@ -26,12 +26,12 @@ use crate::redaction::error_text;
 use kops_agent_source::Before;
 use kops_agent_spec::failure::{Failure, Kind};
 
-/// The pause before the completion of a lifecycle action is retried. The retry is needed if the lifecycle hook does
-/// not hold this machine yet.
+/// If the lifecycle hook does not hold this machine yet, the run waits for this time before it tries again to complete
+/// the lifecycle action.
 const UNTIL_HELD: Duration = Duration::from_secs(15);
 
-/// Converges. Notes that the machine is ready as a node, so that a later step reports this to the cloud. Also notes
-/// this if kops-controller says that the node is registered, or if pods can run despite a failure.
+/// Converges. If the machine is then ready as a node, notes this, so that a later step reports it to the cloud. A
+/// machine is also ready if kops-controller says that the node is registered, or if pods can run despite a failure.
 pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = machine::lock(options.waits_for_lock, host).await?;
     if let Some(remembered) = &decision.remembered
@@ -64,9 +64,9 @@ fn keep_timeline(host: &Host, report: Option<&Report>) {
     }
 }
 
-/// Decides the node to converge to. kops-controller serves no configuration to a ready node. If a run was interrupted
-/// after the node joined, a lifecycle hook may still hold the node. So for a ready node, the saved lifecycle action
-/// of the last decision is used.
+/// Determines the desired state of the node. kops-controller serves no configuration to a ready node, and then this
+/// function fails. But if a run was interrupted after the node joined, a lifecycle hook may still hold the node. So
+/// before this function fails for a ready node, it calls [`remember_ready`].
 pub async fn decide(
     options: &NodeOptions,
     run: &RunOptions,

@@ -57,8 +57,8 @@ pub struct Decision {
     /// The names of the cluster and of the instance group.
     pub names: [String; 2],
     pub facts: Facts,
-    /// Whether the configuration from the cluster spec equals, byte for byte, the configuration that the user-data
-    /// pins by its hash.
+    /// Whether the configuration was derived from the cluster spec, and equals byte for byte the configuration that the
+    /// user-data pins by its hash.
     pub is_proven: bool,
     /// The kOps release that wrote the configuration. `None` if an older kops-agent applied it and did not record the
     /// release.
@@ -67,7 +67,8 @@ pub struct Decision {
     pub followed: Option<Followed>,
     /// The versions of components whose upgrade may drain the node. Empty for the last applied state.
     pub versions: Versions,
-    /// The mark of the record when this decision began.
+    /// The mark of the record when this decision began. If the record has another mark later, another run has changed
+    /// the machine.
     pub mark: Mark,
 }
 
@@ -232,7 +233,7 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
 }
 
 /// The mistakes for every possible machine of the group. A mistake that only some of the possible machines have is a
-/// warning. Fails if there are mistakes, and this machine may not read one of the files that decide the node.
+/// warning. Fails if there are mistakes, and this machine may not read a file that the desired state depends on.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
     match problems.is_empty() || denied.is_empty() {
@@ -252,8 +253,8 @@ pub fn each_possible_machine(
     if problems.is_empty() { Ok(problems) } else { Err(refused(problems, &denied)) }
 }
 
-/// Decides each possible machine of the group. Returns the mistakes as in [`check_on_any_machine`]. Also returns why
-/// needed files may not be read now.
+/// Derives the desired state of each possible machine of the group, and calls `take` with the machines that have no
+/// mistakes. Returns the mistakes as in [`check_on_any_machine`]. Also returns why needed files may not be read now.
 fn on_each_machine(
     spec: NodeSpec,
     take: &mut dyn FnMut(&NodeConfig, &DesiredState),
@@ -292,7 +293,7 @@ fn on_each_machine(
     (problems, denied)
 }
 
-/// The reasons why files that decide the node may not be read now, one reason per file.
+/// One reason for each file that the desired state depends on and that this machine may not read now.
 fn needed_but_denied(spec: &NodeSpec) -> Vec<String> {
     let Denied { keysets, secrets, files: _ } = &spec.denied;
     // A worker may not read keysets, but needs them only if it derives its configuration.
@@ -309,7 +310,7 @@ fn refused(problems: Problems, denied: &[String]) -> anyhow::Error {
         return wrong(problems);
     }
     let problem = format!(
-        "cannot decide this node's configuration without files of the state store that this machine may not read now:\n  {}\nWithout \
+        "cannot determine this node's configuration without files of the state store that this machine may not read now:\n  {}\nWithout \
          these files: {problems}",
         denied.join("\n  ")
     );

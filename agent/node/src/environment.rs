@@ -20,7 +20,7 @@ pub const OF_NODEUP: &str = "/etc/sysconfig/kops-configuration";
 const OF_MACHINE: &str = "/etc/environment";
 /// The environment file of the packages' units. Operators write it.
 pub const OF_PACKAGE: &str = "/etc/kops-agent/environment";
-/// The environment file of the controller's unit. Its variables do not affect the decision about a node.
+/// The environment file of the controller's unit. Its variables do not affect the desired state of a node.
 const OF_CONTROLLER: &str = "/etc/sysconfig/kops-agent-controller";
 /// Maximum size of an environment file, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -79,9 +79,9 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The value of the first variable in `names` that has a value. Empty if none has a value, or if no login is
-    /// set and machines of this role have no cloud login. `None` if the login is unknown. All variables of a login are
-    /// from this process or all are from the agent's units, so that two logins are never mixed.
+    /// The value of the first variable in `names` that has a value; empty if none has a value. All variables come
+    /// either from this process or from the agent's units, so that two logins are never mixed. If no login is set, the
+    /// result is empty if machines of this role have none, and `None` otherwise.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }
@@ -101,8 +101,8 @@ impl Environment {
 
     pub fn why_no_login() -> String {
         format!(
-            "{LOGIN_VARIABLE} is set neither in this run's environment nor in {OF_NODEUP}, so there is no login to the cloud; set it and \
-             the login's other variables in one of them"
+            "{LOGIN_VARIABLE} is set neither in this run's environment nor in {OF_NODEUP}, so there is no login to the cloud. Set it and \
+             the other variables of the login in one of these two places"
         )
     }
 }

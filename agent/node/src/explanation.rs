@@ -20,7 +20,8 @@ pub fn explain(spec: &NodeSpec, conf: &str, question: &Question, shows_secrets: 
     }))
 }
 
-/// The documents that decide the node: first the files of the state store, then the boot config, then the facts.
+/// The documents from which the desired state is derived: first the files of the state store, then the boot config,
+/// then the facts.
 fn sources(spec: &NodeSpec, conf: &str) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for file in spec.origin.files() {
@@ -31,7 +32,7 @@ fn sources(spec: &NodeSpec, conf: &str) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Decides the node from `documents`, which are in the order of [`sources`].
+/// Derives the desired state from `documents`, which are in the order of [`sources`].
 fn decide(spec: &NodeSpec, documents: &[Value]) -> Option<DesiredState> {
     let [of_store @ .., boot, facts] = documents else { return None };
     let boot = BootConfig::from_document(boot, "").ok()?;

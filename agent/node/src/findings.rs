@@ -71,9 +71,9 @@ pub struct Findings {
     /// The checked manifests. `None` if the check was not of manifests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked: Option<Checked>,
-    /// Problems that prevent the decision of the node.
+    /// Problems with which no machine becomes a node.
     pub errors: Vec<Finding>,
-    /// Problems that do not prevent the decision of the node.
+    /// Problems with which a machine may still become a node.
     pub warnings: Vec<Finding>,
     /// Parts of the manifests that are not checked.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -22,14 +22,14 @@ use super::redaction::error_text;
 use super::upgrade::{self, Upgraded};
 use super::{machine, reboot};
 
-/// The pause before a failed watch of the Node, or a failed report of an outcome, is retried.
+/// The pause between two tries, when a watch of the Node or the report of an outcome fails.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long [`check`] retries while the API server does not answer.
 const RETRIED_FOR: Duration = Duration::from_secs(30);
 /// The timeout of each request of [`check`].
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a change waits for a slot, in seconds. The controller orders only as many nodes at a time as the group
-/// has slots. But another node may hold a slot because a timer or an operator started a run on it.
+/// How long a change waits for a slot, in seconds. The controller gives orders to only as many nodes at a time as the
+/// group has slots. But a timer or an operator may have started a run on another node, and this node then holds a slot.
 const SLOT_TIMEOUT: &str = "1800";
 
 /// Checks that this program can follow rollouts: reads this machine's Node once, with the credentials that
@@ -165,7 +165,7 @@ fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
             Kind::FollowRefused,
             format!(
                 "the run ended with {how}, and the node {}; `journalctl -u kops-agent-follow.service` on the node shows why",
-                lacks.unwrap_or("may not have taken everything")
+                lacks.unwrap_or("may lack a part of the configuration")
             ),
         ),
     };

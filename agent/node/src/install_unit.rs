@@ -42,8 +42,8 @@ const RESTARTS_ONESHOTS: u32 = 244;
 /// Timeout of `systemctl --version`.
 const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Variables that the unit gets in addition to the variables of stores and clouds. They are in groups. A group is
-/// passed on only if its first variable is set.
+/// Groups of variables that the unit gets in addition to the variables of stores and clouds. A group is passed on only
+/// if its first variable is set.
 const VARIABLES: &[&[&str]] = &[
     // nodeup passes on OSS_REGION from kOps' boot script. It is listed here and not in `agent/store`, because no
     // store of kops-agent reads it.
@@ -128,8 +128,8 @@ fn before(path: &str) -> Result<String> {
     }
 }
 
-/// The lines of the environment file. If the first variable of a group is not set in this process, the group keeps
-/// its lines in `before`. For example, a shell that starts this run may not set the variable.
+/// The lines of the environment file. If the first variable of a group is not set in this process, the group keeps its
+/// lines in `before`, because a shell that starts this run may not set the variable.
 fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);

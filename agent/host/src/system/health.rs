@@ -25,8 +25,8 @@ pub trait Health: Send + Sync {
     /// cannot be read, for example without `ctr`.
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, Failure>;
 
-    /// The log lines that say why the last failed start of a component failed. Without such lines, the last lines of
-    /// the log.
+    /// The log lines that give the reason for a component's last failed start. If no line gives a reason, the last
+    /// lines of the log.
     fn last_words(&self, resource: &ResourceId) -> Vec<String>;
 }
 

@@ -19,10 +19,12 @@ pub trait Images: Send + Sync {
     /// Waits until the container runtime answers.
     fn wait_until_ready(&self) -> Result<()>;
 
-    /// Pulls an image from its registry. The tether's deadline and leash limit the pull.
+    /// Pulls an image from its registry. The pull is killed at the deadline of `tether`, or when its `Leash` is
+    /// dropped.
     fn pull(&self, reference: &str, tether: &Tether) -> Result<()>;
 
-    /// Loads the images of an archive. The tether's deadline and leash limit the import.
+    /// Loads the images of an archive. The import is killed at the deadline of `tether`, or when its `Leash` is
+    /// dropped.
     fn load(&self, name: &str, archive: &mut dyn Read, tether: &Tether) -> Result<()>;
 }
 

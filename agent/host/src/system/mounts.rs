@@ -11,13 +11,13 @@ use super::{devices, sandbox};
 use crate::error::{Error, Result};
 
 pub trait Mounts: Send + Sync {
-    /// The current mount at `mount.path`. If `mount.device` is another name of the mounted device, the result has
-    /// `mount.device`.
+    /// The current mount at `mount.path`. A device may have several names: if one of them is `mount.device`, the result
+    /// contains that name.
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>>;
 
-    /// The current bind mount at `bind.path`. If the mounted directory is `bind.source`, the result has
-    /// `bind.source`, even if the kernel reports another path. Its options are those options of `bind` that are in
-    /// effect.
+    /// The current bind mount at `bind.path`. If the mounted directory is `bind.source`, the result contains
+    /// `bind.source`, even if the kernel reports another path. Of the options in `bind`, the result contains those that
+    /// are in effect.
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
     /// Waits until a device exists.
@@ -35,8 +35,8 @@ pub trait Mounts: Send + Sync {
     /// The mount points on or below these folders, the innermost first.
     fn below(&self, folders: &[&str]) -> Result<Vec<String>>;
 
-    /// The mount points below these folders, the innermost first. Mounts on the folders themselves are left out, and
-    /// so are hidden mounts.
+    /// The mount points below these folders, the innermost first. Leaves out mounts on the folders themselves, and
+    /// mounts that another mount hides.
     fn within(&self, folders: &[&str]) -> Result<Vec<String>> {
         let themselves = by_both_names(folders);
         let mut found = self.below(folders)?;
@@ -75,8 +75,8 @@ impl Mounts for Machine {
             _ => found.options.contains(wanted),
         };
         let options = bind.options.iter().filter(|option| has(option)).cloned().collect();
-        // mountinfo has the path of the source directory within its file system. This file system may be mounted
-        // anywhere, so the paths may differ.
+        // mountinfo shows the source directory as a path within its file system. `bind.source` is a path on the
+        // machine, so the two may differ.
         let is_same =
             found.within == bind.source.trim_end_matches('/') || is_same_directory(&bind.source, &bind.path);
         let source = if is_same { bind.source.clone() } else { found.within };
@@ -163,7 +163,7 @@ fn within(lines: &[Line], folders: &[String]) -> Vec<String> {
 /// Whether a mount is inside the mount with the ID `other`, directly or through other mounts.
 fn is_on(lines: &[Line], line: &Line, other: u64) -> bool {
     let parent = |line: &&Line| lines.iter().find(|parent| parent.id == line.parent && parent.id != line.id);
-    // Without a cycle, a chain of parents is at most as long as the list. So this limit ends a cycle.
+    // Without a cycle, a chain of parents is no longer than the list. The limit ends the search if there is a cycle.
     std::iter::successors(Some(line), parent).take(lines.len() + 1).any(|line| line.parent == other)
 }
 
@@ -174,7 +174,7 @@ struct Line {
     parent: u64,
     /// `MAJOR:MINOR` of the file system's device.
     device: String,
-    /// The directory within the file system that is mounted here.
+    /// The mounted directory, as a path within its file system.
     within: String,
     path: String,
     options: Vec<String>,
@@ -184,8 +184,9 @@ struct Line {
 }
 
 fn mountinfo() -> Result<Vec<Line>> {
-    // In the sandbox of a unit, the mount options are not those of the machine: every mount is shared, and most are
-    // read-only. A thread may have its own mount namespace, so the thread's list is read and not the process's list.
+    // In the sandbox of a unit, the mount options differ from those of the machine: every mount is shared, and most are
+    // read-only. So the list of PID 1 is read there. Otherwise the list of this thread is read, because a thread may
+    // have its own mount namespace.
     let path = match sandbox::has_other_mounts() {
         true => "/proc/1/mountinfo",
         false => "/proc/thread-self/mountinfo",

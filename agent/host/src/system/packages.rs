@@ -133,8 +133,9 @@ fn no_package_manager() -> Error {
 
 impl Machine {
     /// Filters `packages` to the installed ones. `installed` is the package manager's list of packages. A group,
-    /// pattern or URL is never in that list, so it counts as installed if the agent has noted its installation. A
-    /// package with a release needs both: its name in the list, and a note.
+    /// pattern or URL is never in that list: it counts as installed if the agent has noted its installation. A package
+    /// with an apt release (`name/release`) counts as installed if its name is in the list and the agent has noted its
+    /// installation.
     fn with_noted(
         &self,
         manager: Manager,
@@ -158,8 +159,8 @@ impl Machine {
         Ok(noted.as_deref() == Some(package))
     }
 
-    /// Notes which packages were just installed, for packages that the package manager lists by another name or not
-    /// at all.
+    /// Notes which packages were just installed. Leaves out packages that the package manager lists by exactly this
+    /// name, because then its list is enough.
     fn note(&self, manager: Manager, packages: &[&str]) -> Result<()> {
         for package in packages.iter().filter(|package| manager.listed(package) != Some(**package)) {
             Stamp::Package.write(&self.0, &sha256_hex(package.as_bytes()), package)?;

@@ -168,8 +168,8 @@ impl Machine {
         let mut installed = Vec::new();
         for program in IPTABLES {
             let family = family(program);
-            // The default program is a link to one of the two variants. If both are installed, the default program
-            // shows nothing new.
+            // The default program is a link to one of the two variants. If both variants are installed, the search has
+            // already used them, so the default program is skipped.
             if program == family && KINDS.iter().all(|kind| installed.contains(&format!("{family}{kind}"))) {
                 continue;
             }
@@ -197,7 +197,7 @@ impl Machine {
             let failed =
                 seen.unknown.iter().any(|problem| problem.contains(&format!("{family}-legacy-save")));
             if !tables.trim().is_empty() && !legacy_shown.contains(family) && !failed {
-                let what = format!("the kernel's tables of this kind ({})", one_line(&tables));
+                let what = format!("the kernel's legacy iptables tables ({})", one_line(&tables));
                 seen.unknown.push(not_installed(&format!("{family}-legacy"), &what));
             }
         }

@@ -39,7 +39,7 @@ pub(crate) fn end_containers_of(pods: &dyn Pods, manifest: &str, texts: health::
 pub struct Ctr;
 
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// Timeout from killing a container until it is gone.
+/// Maximum time between the kill of a container and its end.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
 
 impl Pods for Ctr {

@@ -71,9 +71,9 @@ struct State {
     refusals: Vec<Refusal>,
 }
 
-/// A request that fails while the file at `path` contains `text`. `unit` is the unit to start, the image to pull or
-/// load, the device to mount, the program to run, or the package version to install. `package lists` stands for the
-/// read of the package lists.
+/// A request that fails while the file at `path` contains `text`. `unit` names the object of the request: the unit to
+/// start, the image to pull or load, the device to mount, the program to run, or the package version to install. The
+/// name `package lists` stands for reading the package lists.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Refusal {
     #[serde(alias = "of")]

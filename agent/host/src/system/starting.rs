@@ -21,8 +21,8 @@ const LONGEST_TOLD: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotStarting {
     pub why: String,
-    /// Whether a package may provide what is missing. A package may provide a library, but no newer C library and no
-    /// other processor.
+    /// Whether installing a package may help. A package may provide a missing library, but neither a newer C library
+    /// nor another processor.
     pub is_of_library: bool,
 }
 
@@ -36,8 +36,8 @@ impl NotStarting {
     }
 }
 
-/// Why a program does not start. `None` if it starts, or if the reason is unknown: for example, the file system or a
-/// security policy may forbid programs in this folder. A program that exits with an error has started.
+/// Why a program does not start. `None` if it starts; a program that exits with an error has started. Also `None` if
+/// the reason is unknown: for example, the file system or a security policy may forbid programs in this folder.
 pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<NotStarting> {
     let path = program.to_str()?;
     let command = [path, flag];

@@ -83,8 +83,8 @@ pub fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether a parameter in `file` has drifted. The kernel rounds or reformats some values, so the value that it showed
-/// after the last `set` is no drift. Patterns with `*` are left out, because network interfaces come and go.
+/// Whether a parameter in `file` has drifted. The kernel rounds or reformats some values. So a value that the kernel
+/// showed after the last `set` is no drift. Patterns with `*` are left out, because network interfaces come and go.
 pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
     let all = in_order(root)?;
     let Some(at) = all.iter().position(|(path, _)| path == file) else { return Ok(false) };
@@ -112,7 +112,8 @@ fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)>
     others
 }
 
-/// The last setting of a parameter that overrides line `line` of file number `at`.
+/// The last later setting for the parameter that line `line` of file number `at` sets. `None` if no later setting
+/// overrides this line.
 fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option<(&'a str, &'a Setting)> {
     let again = all[at].1[line + 1..].iter().map(|later| (all[at].0.as_str(), later));
     let later = all[at + 1..]
@@ -146,8 +147,8 @@ fn parse(text: &str) -> Vec<Setting> {
         if line.starts_with(['#', ';']) {
             return None;
         }
-        // A name without a value excludes a parameter from patterns with `*`. Only systemd-sysctl does this, at boot,
-        // so the agent ignores the line.
+        // A name without a value excludes a parameter from patterns with `*`. Only systemd-sysctl follows this rule, at
+        // boot, so the agent ignores the line.
         let (name, value) = line.split_once('=')?;
         let (name, is_optional) = match name.trim().strip_prefix('-') {
             Some(name) => (name.trim_start(), true),
@@ -158,8 +159,8 @@ fn parse(text: &str) -> Vec<Setting> {
     text.lines().filter_map(line).collect()
 }
 
-/// The path of a parameter. The first `.` or `/` in the name is the separator of the parts. The other character is
-/// part of a name.
+/// The path of a parameter. Its name may separate the parts by `.` or by `/`: the first of these characters in the name
+/// is the separator. The other character is part of a name.
 fn slashed(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'.' => swapped(name),

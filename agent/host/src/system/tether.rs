@@ -20,7 +20,7 @@ pub struct Tether {
     runner: Runner,
 }
 
-/// Kills the program that its [`Tether`] runs when the leash is dropped.
+/// When this value is dropped, it kills the program that its [`Tether`] runs.
 pub(crate) struct Leash(Runner);
 
 impl Drop for Leash {

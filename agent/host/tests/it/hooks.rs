@@ -16,7 +16,7 @@ use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::{Change, Enablement};
 use kops_agent_plan::resource::*;
 
-/// A systemd that only remembers services with `WantedBy=` as running.
+/// A systemd that forgets that a hook has run, as systemd does for a oneshot that no other unit refers to.
 #[derive(Default)]
 struct Forgetful {
     units: Mutex<BTreeMap<String, (bool, bool)>>,

@@ -217,7 +217,7 @@ fn a_missing_program_is_reported_if_it_may_be_needed() {
             assert_eq!(unknown.iter().filter(names).count(), 1, "{name}: {unknown:#?}");
         }
         let problems = machine.remove();
-        // The missing programs are the only problems. All remains that need no missing program are removed.
+        // The missing programs are the only problems. Remains are removed unless their removal needs a missing program.
         assert_eq!(problems, unknown);
         let left = sh(&format!(
             "{ALL_PROGRAMS}/xtables-nft-multi iptables-nft-save; {ALL_PROGRAMS}/ipset list -name"

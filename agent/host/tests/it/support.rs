@@ -51,7 +51,7 @@ impl Secrets for Store {
 pub(crate) const SCOPE: Scope<'static> =
     Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new(), without: &BTreeSet::new() };
 
-/// A scratch root, and everything to converge it with.
+/// A scratch root, with the store and the downloads of its runs.
 pub(crate) struct Machine {
     pub(crate) root: tempfile::TempDir,
     pub(crate) store: Store,

@@ -17,8 +17,7 @@ pub(super) fn run(shell: Shell) -> Result<u8> {
     let mut script = Vec::new();
     completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
     if shell == Shell::Bash {
-        // Without this, an error of the shell would appear in the line that the user types. For example, the program
-        // may be missing.
+        // Without this, an error of the shell, such as a missing program, would appear in the line that the user types.
         let loud = String::from_utf8(script).context("completions for bash")?;
         let words = "-- \"${words[@]}\" ";
         script = loud.replace(words, &format!("{words}2>/dev/null ")).into_bytes();

@@ -37,7 +37,8 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
     match nodeup_config::last_written(&store, base, role, &args.instance_group).await {
         Ok(Some(written)) => derivation = derivation.with_addresses_of(&written),
         Ok(None) => {}
-        // `config derive` prints a replacement for kOps' last file. So it must work if that file is unreadable.
+        // `config derive` prints a replacement for the nodeupconfig.yaml that kOps wrote last. So it must work even if
+        // that file is unreadable.
         Err(error) => log::warn!(
             "the addresses of the API's load balancer are left out, because kops-agent cannot read the \
              nodeupconfig.yaml that has them: {}",

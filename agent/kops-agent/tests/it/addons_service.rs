@@ -120,8 +120,8 @@ impl Drop for Service {
     }
 }
 
-/// The probe in the pod's manifest uses the port of kOps' own pod, and must reach the service. The test starts the
-/// service with the command of its unit.
+/// The probe in the pod's manifest uses the port of kOps' channels pod, and must reach the agent's service. The test
+/// starts the service with the command of its unit.
 #[test]
 fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
     apart("", || {
@@ -131,7 +131,7 @@ fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
         let pod: serde_yaml::Value = serde_yaml::from_str(&manifest).unwrap();
         let probe = &pod["spec"]["containers"][0]["readinessProbe"]["httpGet"];
 
-        // The kubeconfig has no API server that answers, so the service cannot label the machine's Node.
+        // No API server answers at the address in the kubeconfig, so the service cannot label the machine's Node.
         let kubeconfig = machine.folder().join("kubeconfig");
         let cluster = serde_json::json!({
             "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}],

@@ -337,7 +337,7 @@ fn an_image_that_neither_a_mirror_nor_its_registry_has_is_missing() {
     }
 }
 
-/// An image counts as missing if any group that needs it has no server with this image.
+/// An image counts as missing if one of the groups that need it finds the image at none of its servers.
 #[test]
 fn an_image_is_checked_at_the_mirrors_of_each_group_that_needs_it() {
     let machine = cluster();

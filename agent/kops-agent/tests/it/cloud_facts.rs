@@ -174,7 +174,7 @@ fn a_gpu_whose_driver_nothing_installs_is_refused_by_name() {
     });
 }
 
-/// According to the facts, the image already contains the driver.
+/// The facts say that the image already contains the driver.
 #[test]
 fn a_gpu_with_the_driver_of_the_image_is_reported() {
     let worker = Worker::with_nvidia();
@@ -262,7 +262,7 @@ fn a_group_that_holds_its_instances_hears_of_each_that_is_ready() {
         worker.run("converge", "m5.large").with(0, &[]);
         assert_eq!(requests(), 1, "it was told since the machine was started");
         // Changed boot IDs simulate a reboot. After a reboot, only the Auto Scaling group knows whether the lifecycle
-        // hook still waits for the instance. So the agent reports to the group again.
+        // hook still waits for the instance. So the agent tells the group again that the instance is ready.
         let file = worker.machine.root().join("var/lib/kops-agent/facts.json");
         let mut remembered: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         for boot in ["readyIn", "toldIn"] {

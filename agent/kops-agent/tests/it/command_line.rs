@@ -246,7 +246,7 @@ fn a_panic_tells_its_place() {
 }
 
 /// nodeup's own flags give the same result as the agent's flags. nodeup has no `--facts`, so both calls observe this
-/// machine. Both fail, because its metadata service is disabled.
+/// machine. Both calls fail, because `AWS_EC2_METADATA_DISABLED` is set.
 #[test]
 fn nodeups_flags_lead_the_same_way() {
     let machine = Machine::new(NODES);

@@ -99,7 +99,8 @@ impl Machine {
         self.call(verb, CONFIG_BASE)
     }
 
-    /// A command whose proxy for TLS does not exist. So a test cannot reach the publishers if a mirror fails.
+    /// A command with an https proxy at an address where nothing listens. So a test cannot reach the publishers if a
+    /// mirror fails.
     fn call(&self, verb: &str, config_base: &str) -> Command {
         let mut agent = self.cluster.agent(&agent(), verb, self.group, config_base);
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");

@@ -58,7 +58,7 @@ impl Worker {
         (converged, told.unwrap().to_owned())
     }
 
-    /// Whether the node has the files of a node by kOps 1.35 or older.
+    /// Whether the node has the files of a node in a cluster of kOps 1.35 or older.
     fn is_of_1_35_or_older(&self) -> bool {
         let has_watches = self.read(SYSCTLS).contains("fs.inotify.max_user_watches");
         let has_flags = self.read("etc/sysconfig/kubelet").contains("--cgroup-driver=");

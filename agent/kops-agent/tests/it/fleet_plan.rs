@@ -86,7 +86,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_until_it_follows() {
     fleet(&server, &["plan", "--instance-group", "others"])
         .with(FAILED, &["no Node has the instance group \"others\"; the groups of the Nodes are: nodes"]);
 
-    // If the next change cannot be planned, the node's runs still succeed.
+    // If a node cannot plan its next change, its runs still succeed.
     update(&node, &path, "reboot");
     node.run("verify", &["--renew"]).with(0, &["cannot plan the change"]);
     tell(&node, &server);

@@ -22,7 +22,7 @@ const FAILED: i32 = 1;
 const CONFIGURATION: i32 = 3;
 const KUBELET: &str = "var/lib/kubelet/kubelet.conf";
 const SYSCTL: &str = "net.core.somaxconn = 4321";
-/// The server in the boot config of a server. No node of this test asks this server.
+/// The kops-controller in the boot config that the server of this test serves. No node of this test asks it.
 const ELSEWHERE: &str = "https://elsewhere:3988/";
 const SYSCTL_FILE: &str = "etc/sysctl.d/99-k8s-general.conf";
 
@@ -154,7 +154,7 @@ fn a_node_that_rolls_back_a_followed_configuration_is_unchanged() {
     assert!(!read(&node, KUBELET).contains("maxPods: 99"));
 }
 
-/// A worker that has converged through a kops-controller. Its group has a next configuration.
+/// A worker that has converged to the configuration of a kops-controller. Its group already has the next configuration.
 struct Following {
     worker: Worker,
     server: Option<KopsController>,

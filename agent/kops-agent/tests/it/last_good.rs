@@ -112,7 +112,7 @@ fn after_a_rollback_the_last_good_state_is_compared_with_and_mended() {
     }
     assert!(!status.stdout.contains("last run     FAILED"), "it is told twice: {status:#?}");
 
-    // With `--retry-failed`, the run compares with the configuration that failed. A different configuration is
+    // With `--retry-failed`, the machine is compared with the configuration that failed. A different configuration is
     // applied as usual.
     let again = node.run("verify", &["--retry-failed"]);
     again.with(DIFFERENT, &[]);

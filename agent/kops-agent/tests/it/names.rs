@@ -43,8 +43,8 @@ fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) ->
     ended
 }
 
-/// Asserts that a run recovers from `fault` with the message `reason`. `questions` is larger than the number of
-/// questions after which the resolver gives up.
+/// Asserts that a run reports `reason`, and then recovers from `fault`. The resolver gives up after fewer than
+/// `questions` failed questions.
 fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
         let (machine, _mirror) = machine();

@@ -13,7 +13,7 @@ use crate::example::{Ended, Machine};
 
 const CONFIGURATION: i32 = 3;
 
-/// Asserts that all commands report `problem`. If `exit` is 0, it must be a warning, otherwise an error.
+/// Asserts that all commands report `problem`: as a warning if `exit` is 0, otherwise as an error.
 #[track_caller]
 fn assert_found(machine: &Machine, group: &'static str, exit: i32, problem: &str) {
     let kind = if exit == 0 { "warning" } else { "error" };

@@ -41,7 +41,7 @@ fn a_node_that_has_converged_is_ready_and_not_before() {
     assert!(reading < ready && told[ready..] == ["READY=1", "STATUS=converged"], "{told:#?}");
     position(&told, "EXTEND_TIMEOUT_USEC=3000000");
     position(&told, "WATCHDOG=1");
-    // If many steps are quick, only the last message is sent. A stage takes longer, so its message is always sent.
+    // If several steps end quickly, only the last message is sent. A stage takes longer, so its message is always sent.
     position(&told, "STATUS=downloading ");
 }
 

@@ -19,9 +19,9 @@ use tokio::time::timeout;
 
 use super::{Connection, asking_once, connection};
 
-/// The check `etcd` reads a key of etcd, which needs a quorum. Since Kubernetes 1.33, each additional etcd has a
-/// check `etcd-override-N`, such as the etcd of events. The excluded checks `etcd-readiness` read the same keys
-/// again. If etcd is down, each read takes 2 s.
+/// The check `etcd` reads a key of etcd, which needs a quorum. Since Kubernetes 1.33, a check `etcd-override-N` does
+/// the same for each additional etcd, such as the etcd of events. The excluded checks `etcd-readiness` read the same
+/// keys again. If etcd is down, each read takes 2 s.
 const PATH: &str = "/readyz?exclude=etcd-readiness";
 /// Timeout of a request to `/readyz`.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,8 +31,8 @@ const LONGEST_ANSWER: usize = 64 << 10;
 const LONGEST_TOLD: usize = 200;
 
 /// The API servers of a cluster. Each is asked at the address of its own machine, with the credentials of one
-/// kubeconfig. This works because all API servers have the same port, and their certificates have the same name.
-/// kOps' kubeconfigs of control planes have `https://127.0.0.1`.
+/// kubeconfig. The kubeconfig itself names only one server: kOps' kubeconfigs of control planes have
+/// `https://127.0.0.1`. But all API servers have the same port, and their certificates have the same name.
 pub struct ApiServers {
     connection: Connection,
     port: u16,

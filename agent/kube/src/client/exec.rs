@@ -63,7 +63,7 @@ pub struct Plugin {
     pub exec: Exec,
     /// Information about the cluster for the program. `None` if the program does not get it.
     pub cluster: Option<Value>,
-    /// The name of the user and of its kubeconfig, for messages.
+    /// The user and its kubeconfig, as the beginning of messages.
     pub of: String,
 }
 

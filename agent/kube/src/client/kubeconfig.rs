@@ -179,7 +179,8 @@ impl Kubeconfig {
         }
     }
 
-    /// The access of a context. Without a name, the current context. Also reads the files that the context refers to.
+    /// How to access the API server with this context. If `context` is `None`, uses the current context. Also reads the
+    /// files that the context refers to.
     pub fn access(self, context: Option<&str>) -> Result<Access> {
         let shown = self.shown;
         let missing =
@@ -320,8 +321,8 @@ fn wrong(problem: String) -> Failure {
     Failure::new(Kind::KubeconfigWrong, problem)
 }
 
-/// An incomplete file is not `KubeconfigWrong`. A service retries, because another program may not have written the
-/// whole file yet.
+/// An incomplete file is no failure of the kind `KubeconfigWrong`: another program may not have written the whole file
+/// yet, so a service retries.
 fn incomplete(problem: String) -> Failure {
     Failure::new(Kind::KubeconfigUnusable, problem)
 }

@@ -52,7 +52,7 @@ impl<T: Clone> Reread<T> {
         if now.saturating_duration_since(last.1) >= READ_EVERY {
             match (self.read)(&self.path) {
                 Ok(new) => last.0 = new,
-                Err(error) => log::warn!("{}; the content read before stays in use", error_text(&error)),
+                Err(error) => log::warn!("{}; kops-agent keeps the last content", error_text(&error)),
             }
             last.1 = now;
         }

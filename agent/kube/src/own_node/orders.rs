@@ -18,8 +18,8 @@ use crate::node_watch::{NodeWatch, no_answer};
 pub struct Orders {
     node: OwnNode,
     watch: NodeWatch,
-    /// The last reported outcome. An event of the watch may be older than the report, and then has an order that is
-    /// already done.
+    /// The last reported outcome. An event of the watch may be older than this report, and may still have an order that
+    /// is already done.
     reported: Option<Outcome>,
 }
 

@@ -26,7 +26,7 @@ use crate::node_api::{NodeObject, Nodes};
 
 /// The field manager of the conditions that kops-agent sets.
 pub const FIELD_MANAGER: &str = "kops-agent";
-/// The name in a kubelet's certificate is this prefix and the name of the Node.
+/// The prefix of the name in a kubelet's certificate. The name of the Node follows the prefix.
 const USER_OF_NODE: &str = "system:node:";
 
 /// Why a report to the Node failed.

@@ -50,7 +50,8 @@ impl Answers {
     fn entry(&self, name: &str) -> Last {
         let mut answers = self.0.lock();
         if answers.len() >= MOST_NAMES && !answers.contains_key(name) {
-            // A running query is not affected, because it holds its own reference to its entry.
+            // Clearing the cache does not affect a running query, because the query holds its own reference to its
+            // entry.
             answers.clear();
         }
         Arc::clone(answers.entry(name.to_owned()).or_default())

@@ -221,7 +221,8 @@ mod tests {
             judged.map(drop).map_err(|error| error.to_string())
         };
         assert_eq!(judge(&[]), Ok(()));
-        // The authority's own certificate is refused, too: an exception could be a loophole for a stranger.
+        // A client may not even send the authority's own certificate beside its own: an exception could be a loophole
+        // for a stranger.
         for beside in [vec![der(&authority.pem)], decoys("ours", 20), decoys("other", 1)] {
             let refused = judge(&beside).unwrap_err();
             assert!(refused.contains("show only the client's certificate"), "{refused}");

@@ -4,7 +4,7 @@ use kops_agent_plan::doctor::Outcome;
 use kops_agent_spec::urls::shown_url;
 use serde::Serialize;
 
-/// The order of checks goes from good to bad: a greater check is worse.
+/// Checks are ordered from good to bad. So the maximum of several checks is the worst check.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Check {
     pub status: Status,

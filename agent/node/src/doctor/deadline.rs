@@ -11,8 +11,8 @@ pub const QUESTION: Duration = Duration::from_secs(15);
 /// Timeout of one check of the machine. A check may hang because of a network file system or another program.
 pub const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The stack size of the main thread, in bytes. Without optimization, the decision of a node needs more than the
-/// default stack of a thread.
+/// The stack size of the thread of a check, in bytes: as large as the stack of the main thread. Without optimization,
+/// the derivation of a node's desired state needs more than the default stack of a thread.
 const STACK: usize = 8 << 20;
 
 /// The result of `asking`. Fails if it is not available within `within`.

@@ -68,8 +68,8 @@ pub(super) struct WantedDownload {
     pub(super) is_there: bool,
 }
 
-/// Decides the node of the machine. Returns what the node needs, and the outcome of the decision. `is_reachable` is
-/// false if the configuration comes from kops-controllers and none of them accepts a connection.
+/// Determines what the node of this machine needs. Also returns the outcome of reading and checking its configuration.
+/// `is_reachable` is false if the configuration comes from kops-controllers and none of them accepts a connection.
 pub(super) async fn wanted(
     store: &Store,
     options: &NodeOptions,

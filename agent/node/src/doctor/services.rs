@@ -48,7 +48,8 @@ pub(super) async fn store(
 ) -> Vec<Service> {
     let (Some(base), Some(boot)) = (base, boot) else { return Vec::new() };
     let group = boot.instance_group_name.as_str();
-    // The last try may start just before the store's timeout. So the check waits for `QUESTION` longer.
+    // The last try may start just before the store's timeout and take up to `QUESTION`. So the check waits for both
+    // times.
     let within = options.store.timeout + QUESTION;
     let reading = async {
         let cluster = async { cluster_files::cluster_file(store, base).await.map(drop) };

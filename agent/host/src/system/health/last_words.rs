@@ -27,7 +27,7 @@ struct Entry {
     /// The log line. An array of bytes if the line is not UTF-8.
     message: Option<Value>,
     message_id: Option<String>,
-    /// ID of the unit start that an entry by systemd is about.
+    /// ID of the unit start that an entry of systemd itself describes.
     invocation_id: Option<String>,
     /// ID of the unit start whose process wrote this entry.
     #[serde(rename = "_SYSTEMD_INVOCATION_ID")]

@@ -42,8 +42,8 @@ impl Processes {
 }
 
 /// Finds a process that does not belong to the unit and listens at the unit's URL. Returns a description of the
-/// process. `None` if a process of the unit listens there, if nothing listens, or if this is unknown. Only root and the
-/// process's own user may inspect a process.
+/// process. `None` if a process of the unit listens there, or if nothing listens. Also `None` if the process is
+/// unknown: only root and the process's own user may inspect a process.
 pub(super) fn other_listener(
     root: &Path,
     url: &str,

@@ -26,7 +26,8 @@ const KEEP_CONFIGURATION: &str = "--force-confold";
 
 /// The command that downloads the package lists.
 const UPDATE: [&str; 6] = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
-/// apt's errors if the package is known but no repository has the wanted version, even if this version is installed.
+/// apt prints one of these errors if it knows the package, but no repository has the wanted version. The installed
+/// version may be the wanted one.
 const NOT_OFFERED: [&str; 2] = ["Can't find a source to download version", "was not found"];
 
 /// How often a command is retried if another process takes a lock between the agent's check and apt's own check.
@@ -92,8 +93,8 @@ pub(super) fn not_offered(packages: &[PackageVersion], waiting: Waiting<'_>) -> 
 }
 
 /// Finishes an interrupted installation, and then installs packages from the existing package lists. Removes no
-/// package: without `--no-remove`, apt removes packages that need another version. Succeeds if these packages are
-/// installed, because apt also fails if it cannot configure an unrelated package.
+/// package: without `--no-remove`, apt removes packages that need another version. apt also fails if it cannot
+/// configure an unrelated package, so its failure is only a warning if these packages are installed.
 pub(super) fn replace(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
     match install_of_lists(packages, &["--no-remove"], waiting) {
@@ -105,8 +106,8 @@ pub(super) fn replace(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     }
 }
 
-/// The name under which dpkg lists an argument of apt. The name has no release, because dpkg does not know releases.
-/// `None` for patterns, tasks and files.
+/// The name under which dpkg lists an argument of apt. An apt release (`name/release`) is cut off, because dpkg does
+/// not know releases. `None` for patterns, tasks and files.
 pub(super) fn listed(package: &str) -> Option<&str> {
     let name = Wanted::parse(package).name;
     if name.contains(['*', '?', '[']) || name.starts_with('/') || name.ends_with('^') {

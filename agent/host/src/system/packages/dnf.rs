@@ -80,8 +80,8 @@ pub(super) fn argument(package: &PackageVersion) -> String {
 }
 
 /// The command by which an operator installs packages in the given versions, which may be older than the installed
-/// ones. yum has one verb for newer versions and one for older versions. A verb that has nothing to do succeeds. So
-/// `rpm --query` shows the versions at the end.
+/// ones. yum has one verb for newer versions and one for older versions, and both succeed if they have nothing to do.
+/// So the command for yum runs both verbs, and then shows the installed versions by `rpm --query`.
 pub(super) fn command(installer: &str, packages: &str) -> String {
     let name = installer.trim_start_matches("/usr/bin/");
     match is_dnf(installer) {
@@ -90,8 +90,8 @@ pub(super) fn command(installer: &str, packages: &str) -> String {
     }
 }
 
-/// Downloads the package lists. Returns those of `packages` that no repository has in the wanted version. yum cannot
-/// list them, so its next installation fails if a package is missing.
+/// Downloads the package lists. Returns those of `packages` that no repository has in the wanted version. For yum,
+/// which cannot list them, the result is empty: if a package is missing, the next installation fails.
 pub(super) fn not_offered(installer: &str, packages: &[PackageVersion]) -> Result<Vec<PackageVersion>> {
     if !is_dnf(installer) {
         run(&[installer, "clean", "expire-cache"])?;

@@ -51,7 +51,7 @@ fn owned_of(paths: &[&str], stdout: &str, stderr: &str) -> BTreeSet<String> {
     paths.iter().filter(|path| !has_none(path)).map(|path| (*path).to_owned()).collect()
 }
 
-/// The path without `/usr` if its folder is a link into `/usr`. Both paths of a file have the same result.
+/// The path without `/usr` if its folder is a link into `/usr`. So the result is the same for both paths of a file.
 fn merged(path: &str) -> &str {
     match path.strip_prefix("/usr") {
         Some(rest) if MERGED.iter().any(|folder| rest.starts_with(folder)) => rest,

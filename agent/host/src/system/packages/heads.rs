@@ -16,12 +16,12 @@ use crate::system::deadline::ask_prepared;
 const TIMEOUT: Duration = Duration::from_secs(25);
 /// Timeout of one connection, in seconds. A short timeout leaves time for the other repositories if one is silent.
 const ACQUIRE_TIMEOUT: &str = "10";
-/// The targets of `apt-get update` besides release files. The first check switches these targets off (apt.conf(5)).
-/// Targets that other programs added stay on.
+/// The kinds of index files that `apt-get update` downloads besides release files. The first check does not download
+/// them (apt.conf(5)). It still downloads index files of kinds that other programs added.
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
-/// Removes the hooks that packages add to `apt-get update`, because hooks change the machine. Only a file can empty a
-/// list. apt reads the file of `-c` after the machine's own configuration (apt.conf(5)).
+/// Removes the hooks that packages add to `apt-get update`, because hooks change the machine. A command-line option
+/// cannot empty a list, but a file can. apt reads the file of `-c` after the machine's own configuration (apt.conf(5)).
 const WITHOUT_HOOKS: &str = "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n\
                              #clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Post-Invoke-Stats;\n";
 /// Maximum length of the message about one repository, in characters.
@@ -84,7 +84,8 @@ enum Answer {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Answers {
-    /// The greatest answer of each repository, by URL and suite. A failure counts more than a success.
+    /// The answer of each repository, by URL and suite. If a repository has several answers, the one that is listed
+    /// last in `Answer` counts.
     of_repositories: BTreeMap<String, Answer>,
     complaints: Vec<String>,
 }

@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 pub(super) enum LockFile<'a> {
     /// The path of a file that is locked by fcntl(2). apt, dpkg and rpm lock files in this way.
     Locked(&'a str),
-    /// The path of a file that contains the PID of the holder. dnf and yum lock in this way. A stale file is no lock:
-    /// dnf and yum check whether the process still runs.
+    /// The path of a file that contains the PID of the holder. dnf and yum lock in this way. They check whether the
+    /// process still runs, so a stale file is no lock.
     Numbered(&'a str),
 }
 
@@ -49,8 +49,8 @@ impl<'a> Waiting<'a> {
                     doing: "take the lock",
                     path: path.to_owned(),
                     reason: format!(
-                        "{holder} has held the lock for {} s; wait until this process ends, or end it, and \
-                         run again",
+                        "{holder} has held the lock for {} s; if this process hangs, end it; run again after \
+                         its end",
                         since.elapsed().as_secs()
                     ),
                 });

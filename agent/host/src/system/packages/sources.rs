@@ -36,7 +36,8 @@ impl Written {
     pub(super) fn revert(&self, root: &Root) -> Result<()> {
         self.before.iter().try_for_each(|(path, before)| match before {
             Some(Before { bytes, metadata }) => {
-                // Without root's rights, the agent cannot change owners. So its own user also owned the old file.
+                // Without root's rights, the agent cannot change owners. Then the old file belonged to the agent's own
+                // user, and no owner is set.
                 let owner = Uid::effective().is_root().then_some((metadata.uid, metadata.gid));
                 write_file(root, path, metadata.mode, owner, bytes)
             }

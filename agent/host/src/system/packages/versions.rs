@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackageVersion {
     pub name: String,
-    /// With the release of the package (`0.2.0-1`).
+    /// The version with the package release, such as `0.2.0-1`.
     pub version: String,
 }
 

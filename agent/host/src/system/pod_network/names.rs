@@ -70,8 +70,8 @@ const COMMENTS: [&str; 5] = [
     "flanneld masq\"",
     "flanneld forward\"",
 ];
-/// Name prefixes of ipsets. Some rules of kube-router have no own chain or comment, and only the ipset identifies
-/// them: the rules for traffic that leaves pods (pkg/controllers/routing/pod_egress.go).
+/// Name prefixes of ipsets. kube-router's rules for traffic that leaves pods (pkg/controllers/routing/pod_egress.go)
+/// have no chain of their own and no comment, so only the ipset identifies them.
 const SETS_OF_RULES: [&str; 2] = ["kube-router-", "inet6:kube-router-"];
 
 /// Full names of nftables tables.

@@ -17,7 +17,7 @@ use crate::system::packages::{PackageManager, PackageVersion, find_source, of_dp
 #[serde(default)]
 pub(super) struct Packaged {
     content: Option<PathBuf>,
-    /// Where the package installs the file on the real machine.
+    /// The path at which the package installs the file. It is not relative to the recorder's root.
     path: PathBuf,
 }
 

@@ -6,7 +6,7 @@ use super::this_run::own_unit;
 use super::unit::Act;
 use crate::error::{Error, Result};
 
-/// The request for a transient unit. `systemd-run` ends when the program ends, because the unit is a oneshot.
+/// The command that starts a transient unit. `systemd-run` ends when the program ends, because the unit is a oneshot.
 const REQUEST: [&str; 8] = [
     "systemd-run",
     "--quiet",
@@ -39,9 +39,9 @@ pub fn run_outside(unit: &str, command: &[&str]) -> Result<()> {
     conclude(Act::Start, unit, ask_once(&request)?)
 }
 
-/// The `systemd-run` options for a unit's variables, from the output of `systemctl show`. A variable becomes an
-/// option only if this process has the same value (`value`). Another value comes from an environment file and may be
-/// a secret, and an argument is visible to all users.
+/// The `systemd-run` options for a unit's variables, from the output of `systemctl show`. `value` reads a variable of
+/// this process. A variable becomes an option only if both values are equal. A different value comes from an
+/// environment file and may be a secret, and all users can see arguments.
 fn variables(shown: &str, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut options = Vec::new();
     for line in shown.lines() {

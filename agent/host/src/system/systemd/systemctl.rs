@@ -26,7 +26,7 @@ const ANSWER_TIMEOUT: &str = "180s";
 /// after its upgrade.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum time for a job to enter systemd's queue. Then the next job is requested anyway.
+/// How long a requested job may take to enter systemd's queue. After this time, the next job is requested anyway.
 const QUEUED_WITHIN: Duration = Duration::from_secs(5);
 /// Parts of the messages of `systemctl` about a broken connection.
 const LOST: [&str; 8] = [
@@ -39,8 +39,7 @@ const LOST: [&str; 8] = [
     "Failed to connect to bus",
     "Failed to get D-Bus connection",
 ];
-/// The elements of `LOST` that show two facts: systemd had queued the job, and `systemctl` waited for the end of the
-/// job.
+/// The parts in `LOST` that `systemctl` prints only if systemd has queued the job and `systemctl` waits for its end.
 const WAITED: [&str; 2] = ["connection terminated", "Failed to wait for response"];
 /// This directory exists if systemd is the machine's init system (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
@@ -260,8 +259,8 @@ fn ask(command: &[&str]) -> Result<Outcome> {
     until_answered(ask_once(command)?, |_| ask_once(command))
 }
 
-/// Repeats a request while its connection breaks. `again` sends the request again, and gets the outcome of the last
-/// attempt.
+/// Repeats a request while its connection breaks. `again` receives the outcome of the last attempt, and repeats the
+/// request.
 fn until_answered(first: Outcome, mut again: impl FnMut(&Outcome) -> Result<Outcome>) -> Result<Outcome> {
     let mut outcome = first;
     for _ in 1..ATTEMPTS {

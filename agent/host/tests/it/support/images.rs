@@ -7,7 +7,8 @@ use kops_agent_host::Error;
 use kops_agent_host::system::images::{Images, Tether};
 use parking_lot::Mutex;
 
-/// A container runtime with images. Images whose name contains `failing` or `hanging` fail or hang.
+/// A container runtime with images. The pull or load of an image fails if the image's name contains `failing`, and
+/// hangs if the name contains `hanging`.
 #[derive(Default)]
 pub(crate) struct Runtime {
     images: Mutex<BTreeSet<String>>,
@@ -17,12 +18,12 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Makes images fail whose name contains `part`.
+    /// Makes the pull or load of an image fail if the image's name contains `part`.
     pub(crate) fn failing(self, part: &'static str) -> Runtime {
         Runtime { failing: Mutex::new(Some(part)), ..self }
     }
 
-    /// Makes images hang whose name contains `part`.
+    /// Makes the pull or load of an image hang if the image's name contains `part`.
     pub(crate) fn hanging(self, part: &'static str) -> Runtime {
         Runtime { hanging: Mutex::new(Some(part)), ..self }
     }

@@ -19,7 +19,7 @@ use super::table::{SHOWN_OF_PROBLEM, shown};
 use crate::cli::{FleetPlanArgs, Output};
 use crate::output;
 
-/// Below the table: the maximum number of node names in a line, and of lines of one kind for a group.
+/// Maximum number of node names in a line below the table, and of lines of one kind for a group.
 const NAMED_NODES: usize = 5;
 
 /// Prints the next change of each group. Changes nothing.

@@ -63,7 +63,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
     begin(&Stored::new(client), &rollout).await
 }
 
-/// Starts a rollout, and waits until a controller leads it. Fails if another rollout is still active.
+/// Starts a rollout, and waits until a controller has begun it. Fails if another rollout is still active.
 pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
     operator::start(stored, rollout).await?;
     output::print_text(&format!("started the rollout {}\n", rollout.id))?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// The longest silence of a run, as a number of waits of one second. A working run is never silent for this long, so
-/// the limit only ends a failing test.
+/// How many waits of one second may pass without a message from a run. A working run sends messages more often, so the
+/// limit only ends a failing test.
 const LONGEST_SILENCE: u32 = 120;
 
 /// The socket that receives a run's messages to systemd, and the folder of the socket.

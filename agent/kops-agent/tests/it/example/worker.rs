@@ -79,7 +79,7 @@ impl Worker {
     fn observing(&self, root: &Path, verb: &str, conf: &Path) -> Command {
         let mut agent = Command::new(agent());
         agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
-        // These variables take the place of the key of the instance's role. The worker has no state store.
+        // These variables replace the credentials of the instance's IAM role. The worker has no state store.
         agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
         agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(root);
         agent

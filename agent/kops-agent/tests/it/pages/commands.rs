@@ -92,8 +92,9 @@ impl Call {
         }
         let mut command = Command::new(agent);
         command.env_clear().args(self.filled(some_value));
-        // The program checks the value of a flag when it reads the next flag. `-v 1` makes it check the last value
-        // before the unknown flag. Calls of nodeup begin with a flag, and there `-v` is a different flag.
+        // The program checks the value of a flag only when it reads the next flag. So `-v 1` comes between the last
+        // flag of the call and the unknown flag. In a call of nodeup, which begins with a flag, `-v` is a different
+        // flag.
         if !self.verb().starts_with('-') {
             command.args(["-v", "1"]);
         }
@@ -170,8 +171,8 @@ impl Call {
         arguments
     }
 
-    /// The call's arguments. If `value` has a value for a flag, it replaces the page's value. Each placeholder becomes
-    /// an example.
+    /// The call's arguments. If `value` returns a value for a flag, this value replaces the value on the page. Each
+    /// placeholder becomes an example.
     fn filled(&self, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
         let mut filled: Vec<String> = Vec::new();
         let mut words = self.arguments.iter().peekable();
@@ -265,7 +266,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
     flags
 }
 
-/// Calls on a page of a script in this repository, with a flag that the script does not have.
+/// Finds the calls of this repository's scripts on a page that have a flag which the script does not have.
 pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
     let mut wrong = Vec::new();
     for command in commands(page) {

@@ -53,7 +53,7 @@ const COMMANDS: [(&str, &[&str]); 26] = [
 
 const GLOBAL: [&str; 4] = ["--name", "--state", "--config", "-v"];
 
-/// Commands and flags on a page that kOps does not have.
+/// Finds the kOps commands and flags on a page that kOps does not have.
 pub fn unknown(page: &Page) -> Vec<String> {
     let is_kops = |command: &String| command.starts_with("kops ");
     commands(page).into_iter().filter(is_kops).filter_map(|command| wrong(page, &command)).collect()

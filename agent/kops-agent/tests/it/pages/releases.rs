@@ -75,9 +75,11 @@ fn kubernetes(release: KopsRelease) -> RangeInclusive<u64> {
 /// The results of the tests for one kOps release.
 struct Ran {
     release: KopsRelease,
-    /// How many nodes the agent decides as upstream does: from `nodeupconfig.yaml`, and from the cluster spec.
+    /// The numbers of nodes for which kops-agent derives the same desired state as upstream's nodeup: from
+    /// `nodeupconfig.yaml`, and from the cluster spec.
     passing: [usize; 2],
-    /// How many nodes the agent decides as upstream does in both ways, by Kubernetes minor version and distribution.
+    /// The number of nodes whose desired state is the same as upstream's in both ways, by Kubernetes minor version and
+    /// distribution.
     cases: BTreeMap<(u64, String), usize>,
     /// The minor versions of Kubernetes and the distributions of booted machines.
     booted: BTreeSet<(u64, String)>,
@@ -129,8 +131,8 @@ impl Ran {
         }
     }
 
-    /// How many nodes the agent decides as upstream does, for all Kubernetes versions and all distributions with the
-    /// package format of `distro`. Never 0.
+    /// The number of nodes whose desired state is the same as upstream's in both ways. Adds up all Kubernetes versions,
+    /// and all distributions with the package format of `distro`. Never 0.
     fn count_of_family(&self, distro: &Distro) -> usize {
         let format = package_format(distro, self.release);
         let is_kin = |case: &str| {

@@ -14,7 +14,6 @@ pub fn checkout() -> PathBuf {
 
 /// The files of the checkout.
 pub struct Repository {
-    /// The paths of all files.
     files: Vec<String>,
     /// The text of the sources, the units, the packaging and some tests, in one string.
     texts: String,
@@ -126,8 +125,8 @@ impl Repository {
         broken
     }
 
-    /// The names in a page's code that this repository does not define. Checked are names of metrics, alerts,
-    /// conditions, variables and units.
+    /// The names of metrics, alerts, conditions, variables and units in a page's code that this repository does not
+    /// define.
     pub fn unknown_names(&self, page: &Page) -> Vec<String> {
         let code = page.code();
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -199,7 +198,7 @@ impl Repository {
             .collect()
     }
 
-    /// Reasons for rejecting machines and Nodes that a page does not explain.
+    /// Finds the reasons for rejecting a machine or a Node that the page does not explain.
     pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {
@@ -230,7 +229,7 @@ impl Repository {
             .collect()
     }
 
-    /// Source files that define errors, if the page has none of their messages.
+    /// Finds source files that define error messages of which this page lists none.
     pub fn families_without_message(&self, page: &Page) -> Vec<String> {
         let messages = messages(page);
         let is_told = |source: &str| {

@@ -295,7 +295,7 @@ fn try_md_works_as_printed() {
     walk.run_the_rest();
 }
 
-/// The new prefix is applied by updates of one group only. The spec is reset before a machine is replaced.
+/// Updates apply the new prefix only to one group. The spec is reset before a machine is replaced.
 #[test]
 fn canary_md_works_as_printed() {
     const PREFIX: &str =

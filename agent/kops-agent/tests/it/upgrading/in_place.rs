@@ -12,7 +12,7 @@ use crate::cloud_facts::{metadata, on_ubuntu};
 use crate::superseded::read;
 
 impl Scene {
-    /// The start of a problem if the new program is already in place.
+    /// The beginning of the problem that a node reports if the new program is already in place.
     fn way_back(&self) -> String {
         let (program, conf) = (self.program.display(), self.conf.display());
         format!(

@@ -14,7 +14,7 @@ pub(super) const TIMER: &str = "etc/systemd/system/kops-agent-verify.timer";
 const LINK: &str = "usr/local/bin/kops-agent";
 
 impl Scene {
-    /// Writes a timer and a link that another version of the agent would write.
+    /// Writes a timer and a link as another version of the agent would write them, so this version reports drift.
     pub(super) fn reword_own_resources(&self) {
         let root = self.machine.root();
         fs::write(root.join(TIMER), "[Timer]\nOnCalendar=daily\n").unwrap();

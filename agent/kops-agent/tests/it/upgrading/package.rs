@@ -243,7 +243,7 @@ fn a_killed_switch_to_a_package_with_another_program_goes_back() {
         let url = scene.mirror.put("/new", &ordered);
         drop((bytes, ordered));
         scene.order("r-1", version::NUMBER, &url, &sha256);
-        // The note is as if the process was killed after the installation, before it read the installed program.
+        // The note looks as if the process was killed after the installation, before it read the installed program.
         let file = hash(&fs::read_to_string(scene.program_file()).unwrap());
         let packages = json!([{"name": "kops-agent", "version": "0.0.1-1"}]);
         let note = json!({

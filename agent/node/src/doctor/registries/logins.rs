@@ -14,7 +14,7 @@ use super::{DOCKER_HUB, Reference, host_and_port};
 /// The host under which a login for Docker Hub is usually stored.
 const DOCKER_HUB_LOGIN: &str = "index.docker.io";
 
-/// The base64 of `user:password`. The key is a host, and may also have the beginning of a path.
+/// The base64 of `user:password` for each registry. The key is a host, and may also have the beginning of a path.
 #[derive(Default)]
 pub struct Logins(BTreeMap<String, String>);
 
