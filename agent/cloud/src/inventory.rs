@@ -76,7 +76,8 @@ pub struct Bootstrap {
     pub(crate) fact: &'static str,
     /// The reason in a refusal while the API does not respond.
     pub(crate) unavailable: &'static str,
-    /// For a machine without an address for the call-back: the reason in the refusal, and the end of the message after the machine's id.
+    /// The refusal of a machine without an address for the call-back: the reason, and the part of the message that follows the machine's
+    /// id.
     pub(crate) no_address: (&'static str, &'static str),
     /// The number of leading bits of an IPv6 address that identify one machine.
     pub(crate) machine_prefix: MachinePrefix,

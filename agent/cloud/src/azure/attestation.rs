@@ -273,7 +273,7 @@ async fn get(client: &Client, place: &Url) -> Result<Option<Vec<u8>>, NoIssuer> 
     }
 }
 
-/// Whether `der` is the certificate of an authority with the issuer name and key id that `certificate` contains.
+/// Whether `der` is an authority's certificate whose name and key id match the issuer's name and key id in `certificate`.
 fn is_issuer_of(certificate: &X509Certificate<'_>, der: &[u8]) -> bool {
     let Ok((_, issuer)) = X509Certificate::from_der(der) else { return false };
     let own_key = issuer.extensions().iter().find_map(|extension| match extension.parsed_extension() {

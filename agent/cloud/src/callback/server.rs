@@ -98,7 +98,7 @@ impl Failing for CallbackServerError {
 enum Form {
     #[default]
     OfSecret,
-    /// [`CONSTANT`]. Only kops-controller gets this constant, which reveals nothing.
+    /// [`CONSTANT`], which is not a secret. Only kops-controller gets it.
     Constant,
 }
 
@@ -194,7 +194,7 @@ impl Drop for CallbackServer {
 
 /// Binds the address. If the port is in use, retries for up to `PORT_FREE_WITHIN`.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    // A pause may begin until the end of `PORT_FREE_WITHIN`, and one more attempt follows the pause.
+    // The last pause begins at the latest when `PORT_FREE_WITHIN` ends. The last attempt follows this pause.
     let mut backoff = Backoff::new(PORT_FREE_WITHIN + PORT_TRIED_EVERY, || PORT_TRIED_EVERY);
     loop {
         let bound = TcpListener::bind(address).await;

@@ -21,8 +21,8 @@ use crate::rate_limiter::TokenBucket;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// The maximum age of the list, multiplied by its number of pages. With this age, lists use a fifth of the requests that a
-/// cloud permits in an hour. The newest machines are requested at most once in this time.
+/// The maximum age of the list is this value multiplied by the list's number of pages. With this age, lists use a fifth of the requests
+/// that a cloud permits in an hour. The newest machines are requested at most once in this time.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
 /// If a new list fails or is slow, the previous list may be this much older than its maximum age. The previous list then serves only
 /// questions about machines that it contains.
