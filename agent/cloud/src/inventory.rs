@@ -109,8 +109,8 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     /// The id of this machine, as its metadata service writes it; `None` if the service was not asked.
     fn id_of(facts: &CloudFacts) -> Option<&str>;
 
-    /// The location of a cluster in the cloud, if the API needs one. The default is the cluster's name alone, because the API token already
-    /// selects the project.
+    /// The cluster's name and, if the API needs it, the cluster's location in the cloud. By default, there is only the name, because the
+    /// API token already selects the project.
     async fn scope(cluster: &str) -> Result<Scope, ApiError> {
         Ok(Scope::from(cluster))
     }

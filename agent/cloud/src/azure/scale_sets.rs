@@ -106,7 +106,7 @@ impl ScaleSets {
         Ok(Some((found, addresses.get(&machine.name).cloned().unwrap_or_default())))
     }
 
-    /// Whether a second cached machine of the cluster has the name `node`. Makes no request.
+    /// Whether the cached lists have a second machine of the cluster with the name `node`. Makes no request.
     pub async fn has_namesake(&self, node: &str, machine: &MachinePath) -> bool {
         let sets: Vec<Arc<ScaleSet>> = self.0.sets.lock().values().cloned().collect();
         let is_namesake = |other: &AzureMachine| {

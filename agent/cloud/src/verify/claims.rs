@@ -34,7 +34,8 @@ pub struct Claims {
     kept_for: Duration,
 }
 
-/// The place of a claim. If the claim is not `believed`, the place stays taken for `kept_for` after this value is dropped.
+/// The place of a request with an unproven claim. Unless [`Claim::believed`] frees the place, it stays taken for `kept_for` after this
+/// value is dropped.
 pub struct Claim {
     place: Option<Admitted>,
     kept_for: Duration,
@@ -51,7 +52,8 @@ impl Claims {
         Claims { places: Admission::new(limits, Gauge::default()), kept_for }
     }
 
-    /// Takes a place, unless `claim` has a place already. Fails if too many requests wait, or if no place is free in time.
+    /// Takes a place for a request, unless `claim` is already the place of this request. Fails if too many requests wait, or if no place is
+    /// free in time.
     pub async fn enter(&self, origin: Origin, claim: &mut Option<Claim>) -> Result<(), Refusal> {
         if claim.is_none() {
             let place = self.places.enter(origin).await?;

@@ -17,7 +17,8 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the agent's version.
 pub const AGENT_VERSION: &str = "kops-agent/version";
-/// The annotation with the configuration in the user-data, on a node that has since followed its group to a different configuration.
+/// The annotation of a node that has taken a different configuration of its group than the configuration in its user-data. The value is the
+/// hash in the user-data.
 pub const FOLLOWED_FROM: &str = "kops-agent/followed-from";
 /// The annotation of a node on which the service of control-plane mode runs. Its value is [`RUNNING`].
 pub const CONTROLLER: &str = "kops-agent/controller";

@@ -36,7 +36,7 @@ fn refused(code: &str, message: &str) -> String {
     )
 }
 
-/// A stand-in for EC2. It throttles the first `throttled` requests, and names instances that do not exist.
+/// A stand-in for EC2. It throttles the first `throttled` requests. If requested instances do not exist, the error names them.
 async fn ec2(throttled: usize) -> (TestServer, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
