@@ -61,7 +61,7 @@ pub struct NextPlan {
     /// The number of restarts whose names did not fit.
     #[serde(default)]
     pub more_restarts: u32,
-    /// Whether the change takes a slot of the group.
+    /// Whether the node needs a slot of its group for the change ([`crate::pacing`]).
     pub takes_slot: bool,
     /// The versions after the change.
     pub versions: Versions,

@@ -195,7 +195,8 @@ impl Cluster {
         member.outcome = Some(order.outcome(problem));
     }
 
-    /// Steps until no node gets an order. Each node succeeds with its order. Returns the nodes of each step.
+    /// Lets the controller decide again and again, until no node gets an order. Each node with an order succeeds. Returns the nodes of each
+    /// step.
     pub(super) fn run(&mut self) -> Vec<Vec<String>> {
         let mut steps = Vec::new();
         loop {

@@ -83,7 +83,8 @@ impl Observation {
         self.has_passed = after(&self.healthy_since, observe.into()).is_some_and(|until| now >= until);
     }
 
-    /// The state of the canary. A canary that does not become healthy for long enough within the timeout of its order has failed.
+    /// The state of the canary. The canary has failed if it is not healthy for `observe` seconds in a row within the node timeout plus
+    /// `observe` seconds after its observation began.
     pub(super) fn canary_state(
         &self,
         member: &Member,
