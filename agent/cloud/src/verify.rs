@@ -84,7 +84,7 @@ pub struct Refusal {
 /// How the server answers a request that it rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The machine is not the machine that the request names, or may not make the request.
+    /// The request does not come from the machine that it names, or this machine may not make the request.
     NotVerified,
     /// The machine did not prove in the call-back that it made the request.
     NotProven,
@@ -109,7 +109,7 @@ impl Refusal {
         Refusal { answer: Answer::NotVerified, reason, message: problem.to_string() }
     }
 
-    /// The refusal of a machine that is not a node of this cluster, according to its cloud.
+    /// The refusal of a machine that, according to its cloud, is not a node of this cluster.
     pub fn of_instance(refusal: &identity::Refusal) -> Refusal {
         Refusal::not_verified(refusal.reason(), refusal)
     }

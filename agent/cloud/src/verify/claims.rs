@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::admission::{Admission, Admitted, Limits};
 use super::{Origin, Refusal};
 
-/// With [`KEPT_FOR`], these limits permit three false claims a second from all addresses together, and one from each address.
+/// With [`KEPT_FOR`], these limits permit three requests with false claims a second from all addresses together, and one from each address.
 const LIMITS: Limits = Limits {
     at_once: 10,
     at_once_of_one: 3,
@@ -26,7 +26,7 @@ const LIMITS: Limits = Limits {
     // This timeout is longer than `KEPT_FOR`, and shorter than the timeout of a whole verification (8 seconds).
     timeout: Duration::from_secs(5),
 };
-/// How long a false claim keeps its place.
+/// How long a request with a false claim keeps its place.
 const KEPT_FOR: Duration = Duration::from_secs(3);
 
 pub struct Claims {

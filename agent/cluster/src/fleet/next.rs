@@ -48,7 +48,7 @@ pub enum Outcome {
     Problem(String),
 }
 
-/// A plan, in counts and names.
+/// A summary of a plan, which has only counts and names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NextPlan {
@@ -71,7 +71,7 @@ pub struct NextPlan {
 }
 
 impl Next {
-    /// The summary of a plan to the configuration `hash`, on a node that runs the configuration `runs`.
+    /// The summary of the plan for the change from the configuration `runs` to the configuration `hash`.
     pub fn planned(at: &str, runs: &str, hash: &str, plan: NextPlan) -> Next {
         Next::new(at, runs, hash, Outcome::Planned(plan))
     }

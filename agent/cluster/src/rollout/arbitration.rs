@@ -93,7 +93,7 @@ impl Actions {
 }
 
 /// Decides for an operator's rollout that is not over, then for the policy's configurations, and then for the policy's reboots. A node has
-/// orders of only one of these three.
+/// an order of only one of these three.
 pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
     let (policy, state) = (&asked.policy, &asked.policy_state);
     let mut first = asked.rollout.as_ref().map(|rollout| format!("the rollout {}", rollout.id));

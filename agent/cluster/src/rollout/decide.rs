@@ -171,7 +171,8 @@ pub struct Seen {
     pub current: BTreeMap<String, Result<String, Failure>>,
     /// Whether `current` may have changed since it was read. While it may have changed, no rollout ends.
     pub is_stale: bool,
-    /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
+    /// For each group whose hash of the configuration does not cover the authorities: the digest of the authorities that new machines of
+    /// the group trust.
     pub authorities: BTreeMap<String, String>,
     /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why the containers are not known.
     pub listed: BTreeMap<String, Result<Containers, Failure>>,

@@ -51,7 +51,7 @@ pub struct Blockers {
 /// The nodes that [`Blockers`] keep from a reboot now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// Why no node may reboot; `None` if nodes may.
+    /// Why no node may reboot; `None` if nodes may reboot.
     pub all: Option<String>,
     /// The nodes that may not reboot, each with the reason.
     pub nodes: BTreeMap<String, String>,

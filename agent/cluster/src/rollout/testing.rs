@@ -104,8 +104,8 @@ impl Cluster {
         }
     }
 
-    /// The controller decides by the operator's rollout, and writes the orders and the status. Returns the nodes that
-    /// got an order.
+    /// One step of the controller: it decides for the operator's rollout, and writes the orders and the status. Returns the nodes that got
+    /// an order.
     pub(super) fn step(&mut self) -> Vec<String> {
         let decide =
             |members: &[Member], seen: &Seen| decide(&self.rollout, members, seen, &self.status, 0, self.now);

@@ -13,7 +13,7 @@ use super::super::order::Order;
 use super::super::status::Status;
 use super::super::wanted::Rollout;
 
-/// The most canaries of a group. The status has each of them, and must fit into a ConfigMap.
+/// The maximum number of canaries of a group. The status has each of them, and must fit into a ConfigMap.
 pub const MOST_CANARIES: u32 = 100;
 
 /// The observation of a canary after its order.
