@@ -135,8 +135,8 @@ pub trait ControlPlane: Send + Sync {
         true
     }
 
-    /// Whether upstream's kops-controller labels Nodes of this cloud. If not, this controller cannot decide the same labels as upstream's
-    /// controller while both run.
+    /// Whether upstream's kops-controller labels Nodes of this cloud. If not, the controller always takes labels from the state store,
+    /// because the tags in the cloud would give none.
     fn is_labelled_by_upstream(&self) -> bool {
         true
     }

@@ -169,7 +169,7 @@ impl Attestation {
         let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;
         let (signer, roots) = (signer.clone(), self.roots.clone());
         let checking = spawn_blocking(move || {
-            // If the connection closes, the check continues. Therefore the check holds its permit until it ends.
+            // The check continues even if the connection closes. Therefore the check holds its permit until it ends.
             let _turn = turn;
             if !signer.has_signed() {
                 return Err(refused("the key of its certificate has not signed it"));

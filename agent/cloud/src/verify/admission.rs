@@ -39,9 +39,9 @@ impl Default for Limits {
             at_once: 64,
             at_once_of_one: 16,
             waiting_of_one: 64,
-            // Anyone can claim to be a machine, and only the call-back shows whether the machine made the request. A machine denies
-            // requests that it did not make immediately, so many requests a second get a turn. If the machine does not answer, its requests
-            // hold at most this many of the places that all machines behind a load balancer share.
+            // Anyone can claim to be a machine, and only the call-back shows whether the machine made the request. A machine immediately
+            // denies requests that it did not make, so many requests a second get a turn. If the machine does not answer, its requests hold
+            // at most this many of the places that all machines behind a load balancer share.
             at_once_of_claim: 4,
             waiting_of_claim: 64,
             waiting: 4096,

@@ -30,8 +30,8 @@ pub struct AddonSettings {
 }
 
 impl AddonSettings {
-    /// The settings from the containers of a channels pod. `node_name` is the Node of this machine. Errors begin without a subject (`has no
-    /// container …`).
+    /// The settings from the containers of a channels pod. `node_name` is the Node of this machine. Errors begin without a subject
+    /// (`has no container …`).
     pub fn of_pod(containers: &[Value], node_name: &str) -> Result<AddonSettings, Invalid> {
         let name = |container: &Value| container.get("name").and_then(Value::as_str).map(str::to_owned);
         let container = containers.iter().find(|container| name(container).as_deref() == Some(CONTAINER));

@@ -67,7 +67,7 @@ pub(super) fn turns_left(course: &Course, groups: &BTreeMap<&str, Group<'_>>, st
         .groups
         .values()
         .any(|group| group.failed > 0 || !group.held.is_empty() || !group.problem.is_empty());
-    // Nodes of a later rank wait for groups that this rollout does not change.
+    // Nodes wait for groups of an earlier rank, even if this rollout does not change these groups.
     let waits_for_others = groups.values().any(|others| {
         others.settings.is_none()
             && others.left() > 0
