@@ -97,8 +97,8 @@ pub trait Cloud: Send + Sync {
         Err(CloudError::Unsupported { provider: self.provider(), action: "complete lifecycle hooks" })
     }
 
-    /// Tells the machine's group that the machine is ready, so that the group no longer holds it back. `uptime` is the time since the
-    /// machine started. Returns the last error after all retries.
+    /// Completes the lifecycle action: tells the machine's group that the machine is ready, so that the group no longer holds the machine
+    /// back. `uptime` is the time since the machine started. Returns the last error after all retries.
     async fn complete_lifecycle_action(
         &self,
         action: &LifecycleAction,

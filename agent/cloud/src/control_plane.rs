@@ -117,8 +117,8 @@ pub trait ControlPlane: Send + Sync {
     /// response to a request after `since` proves that the instance is missing.
     async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified>;
 
-    /// The current address ranges of a Node's instance, for the pods of the Node. The Node is identified as by
-    /// [`ControlPlane::identify`]. Concurrent calls share requests.
+    /// The current address ranges of a Node's instance, for the pods of the Node. First identifies the Node, as [`ControlPlane::identify`]
+    /// does. Concurrent calls share requests.
     async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
         let _ = (node, since);
         Err(NoPodRanges::NeverGiven)
@@ -135,8 +135,8 @@ pub trait ControlPlane: Send + Sync {
         true
     }
 
-    /// Whether upstream's kops-controller labels Nodes of this cloud. If not, this controller cannot decide the same labels as upstream's
-    /// controller while both run.
+    /// Whether upstream's kops-controller labels Nodes of this cloud. If not, the controller always takes labels from the state store,
+    /// because the tags in the cloud would give none.
     fn is_labelled_by_upstream(&self) -> bool {
         true
     }

@@ -21,7 +21,7 @@ pub enum CloudError {
     Failed(OfOneCloud),
 }
 
-/// Wraps the error of a cloud's client, and keeps its kind.
+/// The error of a cloud's client, with its [`Kind`].
 #[derive(Debug)]
 pub struct OfOneCloud {
     kind: Kind,

@@ -18,7 +18,7 @@ pub use verify::HostVerifier;
 
 use crate::singleflight::Singleflight;
 
-/// The maximum age of a list. A list that lacks the `Host` of a Node must also be requested after the Node appeared.
+/// The maximum age of a list. If the list lacks the `Host` of a Node, a list from before the Node appeared is also too old.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a list for an unverified request, so that requests for many made-up names share one list. A machine that was enrolled
 /// after the list was requested must retry.

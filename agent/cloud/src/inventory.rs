@@ -76,7 +76,8 @@ pub struct Bootstrap {
     pub(crate) fact: &'static str,
     /// The reason in a refusal while the API does not respond.
     pub(crate) unavailable: &'static str,
-    /// For a machine without an address for the call-back: the reason in the refusal, and the end of the message after the machine's id.
+    /// The refusal of a machine without an address for the call-back: the reason, and the part of the message that follows the machine's
+    /// id.
     pub(crate) no_address: (&'static str, &'static str),
     /// The number of leading bits of an IPv6 address that identify one machine.
     pub(crate) machine_prefix: MachinePrefix,
@@ -108,8 +109,8 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     /// The id of this machine, as its metadata service writes it; `None` if the service was not asked.
     fn id_of(facts: &CloudFacts) -> Option<&str>;
 
-    /// The location of a cluster in the cloud, if the API needs one. The default is the cluster's name alone, because the API token already
-    /// selects the project.
+    /// The cluster's name and, if the API needs it, the cluster's location in the cloud. By default, there is only the name, because the
+    /// API token already selects the project.
     async fn scope(cluster: &str) -> Result<Scope, ApiError> {
         Ok(Scope::from(cluster))
     }

@@ -18,8 +18,8 @@ pub struct RememberedFacts {
     /// `local-ipv4` of OpenStack's metadata service.
     #[serde(rename = "openstackLocalIPv4")]
     openstack_local_ipv4: Option<String>,
-    /// The lifecycle action that held the node when a run last decided the node's configuration. Runs that cannot read the cluster's
-    /// configuration use the stored action.
+    /// The lifecycle action of this node, as of the last run that could read the cluster's configuration. Runs that cannot read the
+    /// configuration use this action.
     lifecycle_action: Option<LifecycleAction>,
     /// The id of the boot in which the machine became this node.
     ready_in: Option<String>,
@@ -44,7 +44,7 @@ impl RememberedFacts {
         self
     }
 
-    /// The lifecycle action that held the node when a run last decided the node's configuration.
+    /// The lifecycle action of this node, as of the last run that could read the cluster's configuration.
     pub fn lifecycle_action(&self) -> Option<&LifecycleAction> {
         self.lifecycle_action.as_ref()
     }

@@ -51,9 +51,9 @@ pub struct VerifiedNode {
     pub challenge_endpoint: String,
     /// The machine's addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
-    /// The last start of the machine on AWS and GCE, and its creation on other clouds, in seconds since 1970. If a Node's last sign of life
-    /// is older, the Node belongs to an earlier machine with the name. `None` if the cloud does not report the time. Also `None` if the
-    /// cluster has a second machine with this Node name, because the Node may belong to the second machine.
+    /// When the machine last started (AWS and GCE) or was created (other clouds), in seconds since 1970. If a Node's last sign of life is
+    /// older, the Node belongs to an earlier machine with the name. `None` if the cloud does not report the time, or if the cluster has a
+    /// second machine with this Node name, to which the Node may belong.
     pub launched: Option<i64>,
 }
 
@@ -84,7 +84,7 @@ pub struct Refusal {
 /// How the server answers a request that it rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The machine is not the machine that the request names, or may not make the request.
+    /// The request does not come from the machine that it names, or this machine may not make the request.
     NotVerified,
     /// The machine did not prove in the call-back that it made the request.
     NotProven,
@@ -104,12 +104,12 @@ pub enum Answer {
 }
 
 impl Refusal {
-    /// The refusal of a machine that is not the machine that the request names.
+    /// The refusal of a request that does not come from the machine that it names.
     pub fn not_verified(reason: &'static str, problem: impl fmt::Display) -> Refusal {
         Refusal { answer: Answer::NotVerified, reason, message: problem.to_string() }
     }
 
-    /// The refusal of a machine that is not a node of this cluster, according to its cloud.
+    /// The refusal of a machine that, according to its cloud, is not a node of this cluster.
     pub fn of_instance(refusal: &identity::Refusal) -> Refusal {
         Refusal::not_verified(refusal.reason(), refusal)
     }

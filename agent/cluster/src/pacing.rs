@@ -23,7 +23,7 @@ pub const API_SERVER_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.
 /// The namespace of the Leases. It contains no other Leases, because an RBAC rule without fixed names covers all Leases of a namespace. In
 /// `kube-system`, such a rule would cover the Leases of kube-scheduler and kube-controller-manager.
 pub const NAMESPACE: &str = "kops-agent";
-/// The label of a Lease with the slot's group.
+/// The label of a slot's Lease. Its value is the group of the slot.
 pub const GROUP_LABEL: &str = "kops-agent/disruption-group";
 /// The single group of all control planes, whatever their instance groups: their etcd members and API servers depend on each
 /// other.
@@ -52,7 +52,7 @@ pub fn group_of(labels: &BTreeMap<String, String>) -> Option<String> {
     }
 }
 
-/// How many nodes of a group may be disrupted at a time, if a node requests `max_unavailable`: at most one control plane.
+/// How many nodes of a group may be disrupted at a time: `max_unavailable`, which a node requests, but at most one control plane.
 pub fn budget(group: &str, max_unavailable: u32) -> u32 {
     if group == CONTROL_PLANE { max_unavailable.min(1) } else { max_unavailable }
 }
@@ -61,7 +61,7 @@ pub fn lease_name(group: &str, number: u32) -> String {
     format!("{PREFIX}{group}.{number}")
 }
 
-/// The number of the group's slot with this Lease; `None` if the Lease is not a slot of this group.
+/// The number of the slot with this Lease; `None` if the Lease is not a slot of this group.
 pub fn number_of(lease: &str, group: &str) -> Option<u32> {
     let number = lease.strip_prefix(PREFIX)?.strip_prefix(group)?.strip_prefix('.')?.parse().ok()?;
     (lease_name(group, number) == lease).then_some(number)

@@ -49,7 +49,7 @@ fn advice(action: &str, status: u16, code: &str) -> String {
 /// seconds.
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
-/// The retries in one run. At boot, a run that fails after these retries is repeated after a pause (`--retries=-1`).
+/// The retries in one run. At boot, if all retries fail, the whole run is repeated after a pause (`--retries=-1`).
 pub(crate) const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),

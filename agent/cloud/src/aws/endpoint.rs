@@ -29,7 +29,8 @@ impl Endpoint {
     pub(super) async fn new(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
-        // Amazon's own endpoint needs TLS. The check does not cover sources of credentials, which report a missing CA bundle themselves.
+        // Amazon's own endpoint needs TLS. This check is only about the service's endpoint: if credentials need a CA bundle, their source
+        // reports that it is missing.
         require_ca_bundle_for([url.as_deref().unwrap_or("https://")])?;
         let settings = shared_config(region).await?;
         let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));
@@ -37,8 +38,8 @@ impl Endpoint {
     }
 }
 
-/// The suffix of the environment variable with a service's endpoint: the service id. The service id of Auto Scaling differs from the name
-/// in the host of Auto Scaling.
+/// The end of the environment variable's name, after `AWS_ENDPOINT_URL_`: the AWS service id. The id of Auto Scaling differs from the name
+/// in its host.
 fn variable_suffix(service: &str) -> String {
     match service {
         "autoscaling" => "AUTO_SCALING".into(),

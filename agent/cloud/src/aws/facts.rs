@@ -60,7 +60,7 @@ fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<String, Metadat
     Ok(if ipv6 { ENDPOINT_OF_IPV6 } else { ENDPOINT }.to_owned())
 }
 
-/// Asks the metadata service at a URL which instance this is.
+/// Gets the facts about this instance from the metadata service at a URL.
 pub(crate) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts, MetadataError> {
     let imds = Imds::at(endpoint, retries)?;
     let told = try_join_all(ITEMS.iter().map(|item| imds.get(item))).await?;
@@ -74,7 +74,7 @@ pub(crate) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts
         .map_err(|missing| imds.service.unusable(&path_of(missing), "it is empty or does not exist (404)"))
 }
 
-/// Asks the metadata service at a URL for the type and the image of this instance.
+/// Gets the type and the image of this instance from the metadata service at a URL.
 pub(super) async fn observe_machine(
     endpoint: &str,
     retries: Retries,

@@ -19,7 +19,7 @@ use crate::api::{self, ApiError};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// How long a question waits, so that one call can answer several questions.
+/// How long a question about an instance waits for further questions, so that one call can answer several of them.
 const WINDOW: Duration = Duration::from_millis(50);
 /// The maximum number of instances in one call (EC2's developer guide, "Pagination in the Amazon EC2 API": no more than 1,000
 /// IDs).
@@ -58,7 +58,7 @@ impl Instances {
         Instances::with(TIMEOUT, WINDOW, ec2, calls)
     }
 
-    /// Like [`Instances::new`], with a given window for faster tests, and with counters of its own.
+    /// Like [`Instances::new`], but questions wait for `window`, which makes tests faster, and the calls have counters of their own.
     #[cfg(any(test, feature = "testing"))]
     pub fn within(window: Duration, ec2: Ec2) -> Instances {
         Instances::with(TIMEOUT, window, ec2, CloudCalls::default())

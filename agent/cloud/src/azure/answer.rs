@@ -139,8 +139,8 @@ struct IpProperties {
 }
 
 impl InterfaceAnswer {
-    /// The number or name of the machine, and its private addresses in Azure's order. `None` if the interface is not the machine's first
-    /// interface. In a scale set, kOps names the first interface after the scale set.
+    /// The number or name of the machine, and its private addresses in Azure's order. `None` if this is not the machine's first interface.
+    /// In a scale set, the first interface has the scale set's name, by kOps' rules.
     pub(super) fn into_addresses(self, scale_set: Option<&str>) -> Option<(String, Vec<IpAddr>)> {
         let (machine, is_first) = match scale_set {
             Some(scale_set) => (&self.id, self.name.eq_ignore_ascii_case(scale_set)),

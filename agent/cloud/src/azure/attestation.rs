@@ -169,7 +169,7 @@ impl Attestation {
         let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;
         let (signer, roots) = (signer.clone(), self.roots.clone());
         let checking = spawn_blocking(move || {
-            // If the connection closes, the check continues. Therefore the check holds its permit until it ends.
+            // The check continues even if the connection closes. Therefore the check holds its permit until it ends.
             let _turn = turn;
             if !signer.has_signed() {
                 return Err(refused("the key of its certificate has not signed it"));
@@ -273,7 +273,7 @@ async fn get(client: &Client, place: &Url) -> Result<Option<Vec<u8>>, NoIssuer> 
     }
 }
 
-/// Whether `der` is the certificate of an authority with the issuer name and key id that `certificate` contains.
+/// Whether `der` is an authority's certificate whose name and key id match the issuer's name and key id in `certificate`.
 fn is_issuer_of(certificate: &X509Certificate<'_>, der: &[u8]) -> bool {
     let Ok((_, issuer)) = X509Certificate::from_der(der) else { return false };
     let own_key = issuer.extensions().iter().find_map(|extension| match extension.parsed_extension() {

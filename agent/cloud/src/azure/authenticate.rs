@@ -31,7 +31,7 @@ enum Form {
 }
 
 /// The order in which the forms are tried. kops-controller of kOps 1.37 also answers 403 until Azure lists the machine, so a 403 does not
-/// rule out the form for kOps 1.37. Therefore this form is repeated every second time.
+/// rule out the form for kOps 1.37. Therefore every second try uses the form for kOps 1.37.
 const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::UnsignedOf134];
 
 /// Makes tokens with documents that the metadata service signs.
@@ -39,7 +39,7 @@ const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::Unsi
 pub(super) struct AzureAuthenticator {
     resource_id: String,
     metadata: MetadataService,
-    /// The number of rounds in which a server answered 403.
+    /// The number of rounds of requests in which a server answered 403.
     refused: AtomicUsize,
 }
 

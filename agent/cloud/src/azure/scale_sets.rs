@@ -23,14 +23,15 @@ use crate::verify::OwnAddresses;
 /// The maximum ages of the list of scale sets. The first value applies if the list contains the wanted scale set, the second value
 /// otherwise.
 const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a list of machines. A list that does not show the machine as running must also be requested after the Node appeared.
+/// The maximum age of a list of machines. If the list does not show a Node's machine as running, a list from before the Node appeared is
+/// also too old.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a list of machines for a bootstrap request, per hundred machines in the list. Azure lists a machine before the
 /// machine starts, so a cached list usually contains it. If not, the machine retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The approximate number of machines on a page of a list.
 const PAGE: usize = 100;
-/// The maximum age of a list in which a second machine with a Node's name is searched.
+/// The maximum age of a list that is searched for a second machine with a Node's name.
 const NAMESAKES_FOR: Duration = Duration::from_secs(60);
 
 type Machines = BTreeMap<String, AzureMachine>;
@@ -74,8 +75,8 @@ impl ScaleSets {
         &self.0.cluster
     }
 
-    /// The machine of a Node; `None` if no list has it. The Node existed at `since`. Only a list that was requested after `since`, and
-    /// within the last seconds, proves that the machine is absent. One list answers the questions about all Nodes.
+    /// The machine of a Node; `None` if no list has it. The Node existed at `since`. Only a list that was requested after `since` and is at
+    /// most some seconds old proves that the machine is absent. One list answers the questions about all Nodes.
     pub async fn find(
         &self,
         machine: &MachinePath,
@@ -105,7 +106,7 @@ impl ScaleSets {
         Ok(Some((found, addresses.get(&machine.name).cloned().unwrap_or_default())))
     }
 
-    /// Whether a second cached machine of the cluster has the name `node`. Makes no request.
+    /// Whether the cached lists have a second machine of the cluster with the name `node`. Makes no request.
     pub async fn has_namesake(&self, node: &str, machine: &MachinePath) -> bool {
         let sets: Vec<Arc<ScaleSet>> = self.0.sets.lock().values().cloned().collect();
         let is_namesake = |other: &AzureMachine| {

@@ -18,7 +18,7 @@ use crate::verify::{Examined, Presented, Refusal, VerifiedNode, Verifier, challe
 pub struct AzureVerifier {
     scale_sets: ScaleSets,
     attestation: Attestation,
-    /// Whether a token may have no document.
+    /// Whether tokens without a signed document are accepted.
     takes_unsigned: bool,
 }
 

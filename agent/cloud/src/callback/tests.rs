@@ -146,7 +146,7 @@ async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream 
     socket.connect(address(challenge)).await.unwrap()
 }
 
-/// Connections from many addresses come, for example, from a pod network that shows the machine each pod's own address.
+/// In some pod networks, a machine sees each pod's own address, so silent connections may come from many addresses.
 #[tokio::test]
 async fn silent_connections_from_many_addresses_do_not_block_kops_controller() {
     allow_many_files();

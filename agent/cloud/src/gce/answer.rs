@@ -275,7 +275,8 @@ impl Page for Ranges {
             let configs =
                 answer.network_interfaces.into_iter().flat_map(|interface| interface.ipv6_access_configs);
             let external = configs.filter(|config| !config.external_ipv6.is_empty());
-            // The range has exactly upstream's spelling, because the API server does not let a Node's range change.
+            // The range keeps upstream's spelling. Otherwise it would differ from the range that upstream set on a Node, and the API server
+            // permits no change of a Node's range.
             let written = |config: Ipv6AccessConfig| {
                 format!("{}/{}", config.external_ipv6, config.external_ipv6_prefix_length)
             };

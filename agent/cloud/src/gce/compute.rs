@@ -147,8 +147,8 @@ impl Compute {
         compute
     }
 
-    /// The names of a region's zones. This method lists the zones of all regions and selects, as Google's own cloud controller does with
-    /// these permissions.
+    /// The names of a region's zones. Lists the zones of all regions and then selects, like Google's own cloud controller, which has the
+    /// same permissions.
     pub async fn zones(&self, region: &str) -> Result<BTreeSet<String>, ApiError> {
         let fields = ("fields", answer::ZONES);
         let zones = self.pages::<answer::Zones>("zones.list", Method::GET, "zones".into(), fields).await?;

@@ -70,7 +70,8 @@ impl GceControlPlane {
         let path = gce::instance_path(&node.provider_id, cluster)?;
         let found = self.groups.find(&path, since).await.map_err(NotIdentified::unavailable)?;
         let Some(Managed { instance, template }) = found else {
-            // The instance cannot be identified. This request only finds a more exact error.
+            // No group lists the instance, so the Node is not identified. This request finds out whether the instance exists, for the
+            // error.
             let unlisted = self.groups.instance(&path).await.map_err(NotIdentified::unavailable)?;
             return Err(match unlisted {
                 Some(instance) => gce::unlisted(&instance, cluster),

@@ -23,10 +23,11 @@ const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
 /// The maximum ages of the list of a zone's groups. The first value applies if a group has the instance, the second value otherwise. The
 /// second value lets requests for many made-up instances share one list.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a group's list. A list that does not show the instance as running must also be requested after the Node appeared.
+/// The maximum age of a group's list. If the list does not show a Node's instance as running, a list from before the Node appeared is also
+/// too old.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a group's list for an unverified request, per page of the list. Google lists a machine before the machine starts, and
-/// the machine's first request comes later than this age. If the cached list lacks the machine, the machine retries.
+/// The maximum age of a group's list for an unverified request, per page of the list. Google lists a machine before the machine starts. The
+/// machine takes longer than this age until its first request, so even a cached list has the machine. If not, the machine retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
@@ -121,8 +122,8 @@ impl ManagedGroups {
     }
 
     /// The instance of a Node, from the list of its group, with its template. `None` if no group of the cluster lists it. The Node existed
-    /// at `since`. Only a list that was requested after `since`, and within the last seconds, proves that the instance is absent. One list
-    /// answers the questions about all Nodes.
+    /// at `since`. Only a list that was requested after `since` and is at most some seconds old proves that the instance is absent. One
+    /// list answers the questions about all Nodes.
     pub async fn find(
         &self,
         instance: &InstancePath,

@@ -27,7 +27,8 @@ pub enum TokenError {
     Key(#[from] KeyError),
 }
 
-/// Gets access tokens for Google's APIs from the metadata server or with the key of a service account, and caches them.
+/// Gets and caches access tokens for Google's APIs. The tokens come from the metadata server, or from Google with the key of a service
+/// account.
 pub struct Tokens {
     source: Source,
     cache: TokenCache<HeaderValue>,

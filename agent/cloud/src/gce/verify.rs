@@ -100,7 +100,7 @@ impl GceVerifier {
         if let Some(known) = self.groups.recall(&token.instance).await {
             return Ok(known);
         }
-        // While this request waits for its turn, an answer to a different request may reach the cache and answer this request, too.
+        // The answer to a different request may also answer this request. So this request looks into the cache while it waits for its turn.
         let known = async {
             loop {
                 sleep(LOOKED_AGAIN_AFTER).await;

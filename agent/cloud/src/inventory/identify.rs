@@ -35,8 +35,8 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     async fn identify(
         &self,
         node: &ObservedNode,
-        // `_since` is not needed: the list contains a Node's machine since the machine's bootstrap. If the list lacks the machine, the list
-        // is requested again within seconds.
+        // `_since` is not needed: the list has had a Node's machine since the machine's bootstrap. If the list lacks the machine, it is
+        // requested again within seconds.
         _since: Instant,
     ) -> Result<Identity, NotIdentified> {
         let id = M::PROVIDER_IDS.id(&node.provider_id)?;

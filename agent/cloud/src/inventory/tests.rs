@@ -305,7 +305,7 @@ async fn a_machine_removed_after_the_list_is_rejected<K: Known>() {
         ProvenBy::CallBack => assert!(!elsewhere.unwrap().addresses.contains(&[10, 0, 9, 9].into())),
         ProvenBy::Address => assert_eq!(elsewhere.unwrap_err().reason, "OtherAddress"),
     }
-    // A new machine may have the address now, and would then answer the call-back.
+    // The machine is removed. A new machine may get its address, and would then answer the call-back.
     api.remove(1);
     assert!(machines.get(id::<K>(1)).await.unwrap().is_some(), "by the list");
     let refusal = confirmed(&machines, &K::id(1), [10, 0, 0, 1]).await.unwrap_err();

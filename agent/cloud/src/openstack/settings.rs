@@ -82,7 +82,8 @@ impl Settings {
         Ok(Settings {
             tokens_url: tokens_url(&auth_url),
             request: request(&get)?,
-            // kOps quotes the value in its environment file, and some programs do not remove the quotes, so they are removed here.
+            // kOps quotes the value in its environment file. Some programs that read the file keep the quotes, so the quotes are removed
+            // here.
             region: get(REGION).map(|region| unquoted(region.trim()).to_owned()),
             // Older clients use the names of older Keystones (`publicURL`), so the suffix is removed.
             interface: interface.trim().trim_end_matches("URL").to_owned(),

@@ -46,7 +46,6 @@ pub enum TpmProblem {
     #[error("cannot sign {length} bytes: a TPM accepts at most {most} bytes at a time")]
     TooLong {
         length: usize,
-        /// The maximum number of bytes.
         most: usize,
     },
     /// The deadline has passed.
@@ -56,7 +55,6 @@ pub enum TpmProblem {
     )]
     TooSlow {
         command: TpmCc,
-        /// The timeout, in seconds.
         seconds: u64,
     },
 }
@@ -122,8 +120,8 @@ impl ResponseCode {
         self.base() == Some(TpmRcBase::Handle)
     }
 
-    /// The TPM's code. The kernel's resource manager uses the TPM's codes, and marks its own answers in the upper bits (Linux:
-    /// `TSS2_RESMGR_TPM_RC_LAYER` in drivers/char/tpm/tpm.h).
+    /// The TPM's own code, without the upper bits. The kernel's resource manager uses the same codes for its own answers, and marks these
+    /// answers in the upper bits (Linux: `TSS2_RESMGR_TPM_RC_LAYER` in drivers/char/tpm/tpm.h).
     fn name(self) -> Option<TpmRc> {
         TpmRc::try_from(self.0 & 0xffff).ok()
     }

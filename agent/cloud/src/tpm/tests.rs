@@ -244,7 +244,8 @@ fn damaged_answers_never_panic_and_the_key_is_removed() {
     let mut answers: Vec<Vec<u8>> = recorder.answers.lock().drain(..).collect();
     // The TPM postpones its first command to test itself. The answers to postponed commands are dropped.
     answers.retain(|answer| ResponseCode::from_answer(answer).unwrap().is_success());
-    // The size of the template, the template, the digest, the key, the signature, and the removal of the key have one answer each.
+    // There is one answer for each of these: the size of the template, the template, the digest, the key, the signature, and the removal of
+    // the key.
     assert_eq!(answers.len(), 6, "{answers:02x?}");
     for (number, answer) in answers.iter().enumerate() {
         for length in HEADER..answer.len() {

@@ -22,9 +22,9 @@ pub struct Limits {
     pub at_once_of_one: usize,
     /// The maximum number of waiting requests of one origin.
     pub waiting_of_one: usize,
-    /// The maximum number of concurrent verifications of an origin that includes a claimed machine.
+    /// The maximum number of concurrent verifications of an origin with a claimed machine ([`Origin::is_claim`]).
     pub at_once_of_claim: usize,
-    /// The maximum number of waiting requests of an origin that includes a claimed machine.
+    /// The maximum number of waiting requests of an origin with a claimed machine ([`Origin::is_claim`]).
     pub waiting_of_claim: usize,
     /// The maximum number of all waiting requests.
     pub waiting: usize,
@@ -39,9 +39,9 @@ impl Default for Limits {
             at_once: 64,
             at_once_of_one: 16,
             waiting_of_one: 64,
-            // Strangers may claim to be a machine, and only the call-back distinguishes their requests from the machine's own requests. A
-            // machine that did not make the request denies it immediately, so many requests a second get a turn. A silent machine holds at
-            // most this many of the places that all machines behind a load balancer share.
+            // Anyone can claim to be a machine, and only the call-back shows whether the machine made the request. A machine immediately
+            // denies requests that it did not make, so many requests a second get a turn. If the machine does not answer, its requests hold
+            // at most this many of the places that all machines behind a load balancer share.
             at_once_of_claim: 4,
             waiting_of_claim: 64,
             waiting: 4096,

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::admission::{Admission, Admitted, Limits};
 use super::{Origin, Refusal};
 
-/// With [`KEPT_FOR`], these limits permit three false claims a second from all addresses together, and one from each address.
+/// With [`KEPT_FOR`], these limits permit three requests with false claims a second from all addresses together, and one from each address.
 const LIMITS: Limits = Limits {
     at_once: 10,
     at_once_of_one: 3,
@@ -26,7 +26,7 @@ const LIMITS: Limits = Limits {
     // This timeout is longer than `KEPT_FOR`, and shorter than the timeout of a whole verification (8 seconds).
     timeout: Duration::from_secs(5),
 };
-/// How long a false claim keeps its place.
+/// How long a request with a false claim keeps its place.
 const KEPT_FOR: Duration = Duration::from_secs(3);
 
 pub struct Claims {
@@ -34,7 +34,8 @@ pub struct Claims {
     kept_for: Duration,
 }
 
-/// The place of a claim. If the claim is not `believed`, the place stays taken for `kept_for` after this value is dropped.
+/// The place of a request with an unproven claim. Unless [`Claim::believed`] frees the place, it stays taken for `kept_for` after this
+/// value is dropped.
 pub struct Claim {
     place: Option<Admitted>,
     kept_for: Duration,
@@ -51,7 +52,8 @@ impl Claims {
         Claims { places: Admission::new(limits, Gauge::default()), kept_for }
     }
 
-    /// Takes a place, unless `claim` has a place already. Fails if too many requests wait, or if no place is free in time.
+    /// Takes a place for a request, unless `claim` is already the place of this request. Fails if too many requests wait, or if no place is
+    /// free in time.
     pub async fn enter(&self, origin: Origin, claim: &mut Option<Claim>) -> Result<(), Refusal> {
         if claim.is_none() {
             let place = self.places.enter(origin).await?;

@@ -60,12 +60,12 @@ impl Channel {
         Ok(Channel { is_bootstrap, is_unheeded_manifest, entries, ..without_entries })
     }
 
-    /// The add-on names with their entries for all Kubernetes versions, in the channel's order.
+    /// All entries, each with its add-on's name, in the channel's order. Entries for any Kubernetes version are included.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &AddonSpec)> {
         self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// The number of entries for all Kubernetes versions.
+    /// The number of all entries, for any Kubernetes version.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

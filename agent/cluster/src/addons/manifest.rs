@@ -112,7 +112,7 @@ pub fn objects(manifest: &[u8], url: &str) -> Result<Vec<Object>, SpecError> {
     Ok(objects)
 }
 
-/// Adds an object or the items of a list. A list is `kind: List`, or a list of one kind whose items may omit their kind.
+/// Adds an object, or the items of a list. A list has the kind `List`, or a kind such as `PodList`, whose items may omit their kind.
 fn expand(mut value: Value, field: &str, url: &str, objects: &mut Vec<Object>) -> Result<(), SpecError> {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

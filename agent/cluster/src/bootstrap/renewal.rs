@@ -93,7 +93,7 @@ pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
 }
 
 impl Holder {
-    /// Checks that the cloud reports this node for the machine.
+    /// Checks that the certificate's node is the node that the cloud reports for the machine.
     pub fn is_verified_as(&self, node_name: &str) -> Result<(), RenewalRefusal> {
         match self.node_name == node_name {
             true => Ok(()),

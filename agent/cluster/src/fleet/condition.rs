@@ -17,7 +17,8 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the agent's version.
 pub const AGENT_VERSION: &str = "kops-agent/version";
-/// The annotation with the configuration in the user-data, on a node that has since followed its group to a different configuration.
+/// The annotation of a node that has taken a different configuration of its group than the configuration in its user-data. The value is the
+/// hash in the user-data.
 pub const FOLLOWED_FROM: &str = "kops-agent/followed-from";
 /// The annotation of a node on which the service of control-plane mode runs. Its value is [`RUNNING`].
 pub const CONTROLLER: &str = "kops-agent/controller";
@@ -30,7 +31,7 @@ pub const CONDITION: &str = "KopsConfigured";
 pub struct NodeReport {
     /// The configuration to which the machine last converged; `None` before the first convergence.
     pub runs: Option<Configuration>,
-    /// The configuration that a replacement of this machine would get, if it differs from the machine's own.
+    /// The configuration that a new machine in place of this machine would get, if it differs from this machine's configuration.
     pub superseded_by: Option<Configuration>,
     /// The current problem, if there is one.
     pub trouble: Option<Trouble>,
@@ -42,7 +43,7 @@ pub struct NodeReport {
     /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
     /// configuration.
     pub next: Option<Next>,
-    /// `NodeupConfigHash` in the user-data, if the node has since followed its group to a different configuration.
+    /// `NodeupConfigHash` in the user-data, if the node has since taken a different configuration of its group.
     pub followed_from: Option<String>,
     /// The machine of the node. `None` if it was not observed this time; the annotation of an earlier report stays.
     pub machine: Option<ObservedMachine>,
@@ -96,7 +97,7 @@ pub struct Statement {
     /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
     /// configuration.
     pub next: Option<Next>,
-    /// `NodeupConfigHash` in the user-data, if the node has since followed its group to a different configuration.
+    /// `NodeupConfigHash` in the user-data, if the node has since taken a different configuration of its group.
     pub followed_from: Option<String>,
     /// The machine of the node. `None` if it was not observed this time; the annotation of an earlier report stays.
     pub machine: Option<ObservedMachine>,

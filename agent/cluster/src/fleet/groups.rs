@@ -46,11 +46,11 @@ pub struct GroupPlan {
 pub struct NodePlan {
     pub name: String,
     pub state: State,
-    /// Why the state is unknown, or why a superseded node has no plan; empty otherwise.
+    /// Why the state is unknown, or why a node that does not run its group's current configuration has no plan; empty otherwise.
     pub why: String,
     /// When the node last reported, in RFC 3339; empty if it has never reported.
     pub told_at: String,
-    /// The change that waits for a superseded node; `None` if its Node has no valid plan.
+    /// The change that waits for the node, if it does not run its group's current configuration; `None` if its Node has no valid plan.
     pub next: Option<Next>,
     /// Whether the node needs a new machine. A rollout does not replace machines.
     pub machine: MachineComparison,
@@ -137,7 +137,7 @@ fn node_plan(node: &SeenNode, now: OffsetDateTime) -> NodePlan {
     }
 }
 
-/// The change of a superseded node, or why it is not known.
+/// The change that waits for a node that does not run its group's current configuration, or why the change is not known.
 fn next(node: &SeenNode, runs: &str, now: OffsetDateTime) -> Result<Next, String> {
     if node.next.is_empty() {
         return Err(

@@ -47,7 +47,7 @@ pub struct ObservedMachine {
     pub additional_user_data: Option<String>,
 }
 
-/// The machines that the instance groups of a cluster want, by the saved specs in the state store.
+/// The machines that the instance groups of a cluster want, according to the saved specs in the state store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WantedMachines {

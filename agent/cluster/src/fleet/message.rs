@@ -17,13 +17,14 @@ const LONGEST_HASH: usize = 100;
 /// The number of characters of a hash that people see.
 const SHOWN_OF_HASH: usize = 12;
 
-/// A configuration, and the time since which a node runs it or is superseded by it.
+/// A configuration that a node runs or that supersedes the node's configuration, and the time since which it does so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
     /// The configuration's `NodeupConfigHash`.
     pub hash: String,
-    /// The time since which a node runs the configuration or is superseded by it, in RFC 3339; empty if unknown.
+    /// The time since which the node runs the configuration, or since which the configuration supersedes the node's, in RFC 3339; empty if
+    /// unknown.
     pub since: String,
 }
 
@@ -31,7 +32,7 @@ pub struct Configuration {
 pub struct Told {
     /// The configuration to which the node has converged; `None` before the first convergence.
     pub runs: Option<Configuration>,
-    /// The configuration that a replacement of this machine would get, if it differs from the machine's own.
+    /// The configuration that a new machine in place of this machine would get, if it differs from this machine's configuration.
     pub superseded_by: Option<Configuration>,
     /// The problem; empty if there is none.
     pub problem: String,

@@ -48,7 +48,7 @@ pub enum Outcome {
     Problem(String),
 }
 
-/// A plan, in counts and names.
+/// A summary of a plan, which has only counts and names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NextPlan {
@@ -61,7 +61,7 @@ pub struct NextPlan {
     /// The number of restarts whose names did not fit.
     #[serde(default)]
     pub more_restarts: u32,
-    /// Whether the change takes a slot of the group.
+    /// Whether the node needs a slot of its group for the change ([`crate::pacing`]).
     pub takes_slot: bool,
     /// The versions after the change.
     pub versions: Versions,
@@ -71,7 +71,7 @@ pub struct NextPlan {
 }
 
 impl Next {
-    /// The summary of a plan to the configuration `hash`, on a node that runs the configuration `runs`.
+    /// The summary of the plan for the change from the configuration `runs` to the configuration `hash`.
     pub fn planned(at: &str, runs: &str, hash: &str, plan: NextPlan) -> Next {
         Next::new(at, runs, hash, Outcome::Planned(plan))
     }

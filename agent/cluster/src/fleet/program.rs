@@ -16,13 +16,13 @@ const LONGEST_VERSION: usize = 200;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramReport {
     schema_version: u32,
-    /// The agent's version. The annotation with the agent's version has a different value if a kops-agent that does not report its program
-    /// has changed only that annotation.
+    /// The agent's version. A kops-agent that does not report its program changes only the annotation with the agent's version. The two
+    /// versions then differ, and this report is stale.
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,
-    /// Whether the last check of the program on the node has not succeeded. A rollout's order installed the program, or requested the
-    /// check.
+    /// Whether the last check of this program on the node failed or has not ended. A node checks a program if an order of a rollout
+    /// installs the program or requests the check.
     #[serde(default, skip_serializing_if = "is_zero")]
     unchecked: bool,
 }
@@ -34,7 +34,6 @@ impl ProgramReport {
         ProgramReport { schema_version, version, sha256, unchecked: false }
     }
 
-    /// Sets whether the program is unchecked.
     pub fn unchecked(self, unchecked: bool) -> ProgramReport {
         ProgramReport { unchecked, ..self }
     }

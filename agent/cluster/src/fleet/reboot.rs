@@ -57,8 +57,8 @@ pub(crate) fn is_boot_id(text: &str) -> bool {
     is_name(text, LONGEST_BOOT_ID)
 }
 
-/// The boot ID that a kubelet reports. Empty, which means unknown, if the kubelet reports no ID, or a text that is not a boot ID. A kubelet
-/// can write any text into the status of its own Node.
+/// The boot ID that a kubelet reports. If it reports none, or a text that is not a boot ID, the result is empty (unknown). A kubelet can
+/// write any text into the status of its own Node.
 pub fn known_boot_id(reported: String) -> String {
     if is_boot_id(&reported) { reported } else { String::new() }
 }

@@ -59,8 +59,7 @@ pub struct SlotAnswer {
     /// slot.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_before: String,
-    /// Why the server gives no slots to any node: the cluster has not granted the server the necessary rights. Empty if the
-    /// server gives slots.
+    /// Why the server gives slots to no node: the server lacks rights that the cluster must grant. Empty if the server gives slots.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_set_up: String,
 }

@@ -127,7 +127,7 @@ mod tests {
     fn the_slot_of_a_killed_run_counts_until_it_expires() {
         let left = Slot { renewed: NOW - 58 * 60, ..held(0, "a", NOW - 59 * 60) };
         let again = Decision::Hold { number: 0, acquired: NOW, held_before: 60 + LEASE_SECONDS };
-        // A request and a renewal get equal decisions, however long the API server was unreachable.
+        // For a slot of this node, `Acquire` and `Renew` lead to the same decision, however long the API server was unreachable.
         for action in [Acquire, Renew] {
             assert_eq!(decide(from_ref(&left), "a", action, 1, NOW), again);
         }
@@ -153,7 +153,7 @@ mod tests {
         assert!(had <= LONGEST_HELD + LEASE_SECONDS + 20, "{had}");
     }
 
-    /// The spans in which other nodes cannot take the only slot. Node `a` waits the given seconds before each action.
+    /// The periods in which other nodes cannot take the only slot. Node `a` waits the given seconds before each action.
     fn taken(steps: &[(i64, SlotAction)]) -> Vec<(i64, i64)> {
         let (mut now, mut slot) = (NOW, Slot::default());
         let mut spans: Vec<(i64, i64)> = Vec::new();

@@ -93,7 +93,7 @@ impl Actions {
 }
 
 /// Decides for an operator's rollout that is not over, then for the policy's configurations, and then for the policy's reboots. A node has
-/// orders of only one of these three.
+/// an order of only one of these three.
 pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
     let (policy, state) = (&asked.policy, &asked.policy_state);
     let mut first = asked.rollout.as_ref().map(|rollout| format!("the rollout {}", rollout.id));
@@ -129,8 +129,8 @@ pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now
     actions
 }
 
-/// The nodes whose order expires ([`Task::expires`]) and is in no status. Such orders remain if an operator starts a new rollout before the
-/// controller takes the orders back.
+/// The nodes with an order that is in no status, and whose task expires ([`Task::expires`]). Such orders remain if an operator starts a new
+/// rollout before the controller takes the orders back.
 fn orphaned(asked: &RolloutAndPolicy, actions: &Actions, members: &[Member]) -> Vec<String> {
     let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));
     let statuses = [of_rollout, Some(&actions.policy.status), Some(&actions.policy.reboots)];

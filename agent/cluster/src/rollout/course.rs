@@ -12,7 +12,7 @@ use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
 use kops_agent_spec::timestamp;
 
-/// The settings by which the nodes of a group change.
+/// The settings for changes of the nodes of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) max_unavailable: MaxUnavailable,
@@ -38,7 +38,8 @@ pub(super) struct Course {
     pub(super) taken_back: BTreeSet<String>,
     /// The number of nodes with an order in the other statuses of the ConfigMap.
     pub(super) elsewhere: usize,
-    /// Whether the policy decides. No operator watches the policy, so a failure is forgotten once the spec has changed.
+    /// Whether this is a rollout of the policy, not of an operator. No operator watches the policy, so a failure is forgotten once the spec
+    /// has changed.
     pub(super) is_of_policy: bool,
     pub(super) task: Task,
     /// The settings of all groups that `groups` does not name; `None` if those groups are not part of the rollout.

@@ -26,7 +26,7 @@ use kops_agent_spec::timestamp;
 /// at most 1 MiB.
 pub(super) const MOST_NAMED: usize = 10;
 
-/// The place of a node in the order of a rollout.
+/// The turn of a node in a rollout. Nodes with a later rank wait for nodes with an earlier rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     ControlPlane,
@@ -34,7 +34,7 @@ pub enum Rank {
     Worker,
 }
 
-/// Whether a node is a canary of an upgrade of kops-agent, and with which result. Other workers wait for the canaries.
+/// Whether a node is a canary of an upgrade of kops-agent, and the state of its observation. Other workers wait for the canaries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Canary {
     #[default]
@@ -46,8 +46,8 @@ pub enum Canary {
     Failed(String),
 }
 
-/// Whether the API server of a control plane is ready, by its own answer. An API server is ready only if its etcd members serve and have a
-/// quorum.
+/// Whether the API server of a control plane is ready, according to its own answer. An API server is ready only if its etcd members serve
+/// and have a quorum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApiServer {
     #[default]
@@ -69,12 +69,12 @@ pub struct Member {
     pub address: Option<IpAddr>,
     /// The answer to [`Decision::api_servers_to_ask`].
     pub api_server: ApiServer,
-    /// The hash of the configuration that the node runs, by its own report; `None` if the node has not reported one.
+    /// The hash of the configuration that the node runs, according to its own report; `None` if the node has not reported one.
     pub runs: Option<String>,
-    /// The digest of the authorities that the node trusts, by its own report; `None` if the node has not reported one.
+    /// The digest of the authorities that the node trusts, according to its own report; `None` if the node has not reported one.
     pub authorities: Option<String>,
-    /// The SHA-256 of the kops-agent that the node runs, by its own report. `None` if the node has not reported it. A node without this
-    /// report may not know orders to upgrade kops-agent.
+    /// The SHA-256 of the kops-agent that the node runs, according to its own report. `None` if the node has not reported it. A node
+    /// without this report may not know orders to upgrade kops-agent.
     pub program: Option<String>,
     /// Whether the node reports that the last check of its kops-agent has not succeeded.
     pub is_unchecked: bool,
@@ -171,7 +171,8 @@ pub struct Seen {
     pub current: BTreeMap<String, Result<String, Failure>>,
     /// Whether `current` may have changed since it was read. While it may have changed, no rollout ends.
     pub is_stale: bool,
-    /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
+    /// For each group whose hash of the configuration does not cover the authorities: the digest of the authorities that new machines of
+    /// the group trust.
     pub authorities: BTreeMap<String, String>,
     /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why the containers are not known.
     pub listed: BTreeMap<String, Result<Containers, Failure>>,
@@ -251,7 +252,7 @@ pub(super) fn decide_course(
         let not_asked = |member: &&Member| member.rank == Rank::ControlPlane && !member.was_asked();
         api_servers_to_ask.extend(members.iter().filter(not_asked).map(|member| member.node.clone()));
     }
-    // The watch may not show an order that was written just before. So the orders that seem to be gone are taken back once more.
+    // The watch may not show an order that was written just before. Therefore orders that seem to be gone are taken back once more.
     let mut decision = Decision { withdrawn: gone, api_servers_to_ask, ..Decision::default() };
     for Begun { member, hash, settings, nodes } in begun {
         let order = Order {
@@ -286,8 +287,8 @@ pub(super) fn decide_course(
         let is_open = matches!(progress, Progress::Updating(_)) && !member.has_answered(order);
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
-            // The controller may end, or its request to the Node may fail. So the status keeps an order that can expire for as long as the
-            // Node has this order.
+            // An order that can expire stays in the status until the Node no longer has it: the request that takes the order back may fail,
+            // or the controller may end before the request.
             if course.task.expires() {
                 status.ordered.insert(member.node.clone(), order.clone());
             }

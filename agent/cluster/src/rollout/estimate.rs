@@ -37,8 +37,9 @@ impl Status {
     }
 }
 
-/// The new [`Status::order_seconds`]. It adds the orders that have finished since the status `before`. `ordered` has the orders of that
-/// status. An order finishes when its node counts as done, so the duration includes the check of the node's pods.
+/// The new [`Status::order_seconds`]: the times in the status `before`, and the times of the orders that have finished since. `ordered` has
+/// the orders of the status `before`. An order finishes when its node counts as done, so the duration includes the check of the node's
+/// pods.
 pub(super) fn order_seconds(
     course: &Course,
     groups: &BTreeMap<&str, Group<'_>>,
@@ -66,7 +67,7 @@ pub(super) fn turns_left(course: &Course, groups: &BTreeMap<&str, Group<'_>>, st
         .groups
         .values()
         .any(|group| group.failed > 0 || !group.held.is_empty() || !group.problem.is_empty());
-    // Nodes of a later rank wait for groups that this rollout does not change.
+    // Nodes wait for groups of an earlier rank, even if this rollout does not change these groups.
     let waits_for_others = groups.values().any(|others| {
         others.settings.is_none()
             && others.left() > 0

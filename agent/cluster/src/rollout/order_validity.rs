@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 use super::order::{Order, Task};
 use kops_agent_spec::parse_timestamp;
 
-/// Whether a node may still act on an order, by the present annotation of its Node.
+/// Whether a node may still act on an order, according to the present annotation of its Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderValidity {
     InForce,

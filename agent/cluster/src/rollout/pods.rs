@@ -49,8 +49,8 @@ pub struct PodCheck {
     /// Why the pods are not compared; empty if the pods are compared.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_compared: String,
-    /// When the current wait began, in RFC 3339. A wait begins when the node becomes Ready with the configuration, and begins again if the
-    /// listed pods crash. Empty if the node is not Ready.
+    /// When the current wait began, in RFC 3339. A wait begins when the node becomes Ready with the configuration of its order, and begins
+    /// again if the listed pods crash. Empty if there is no wait.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
     /// Since when the control plane's API server has not been ready in the current wait, in RFC 3339. Empty if its last answer was ready.
@@ -81,12 +81,12 @@ impl PodCheck {
         PodCheck { before: before.take(MOST_KEPT).collect(), ..PodCheck::default() }
     }
 
-    /// The check for a node that is not Ready with the configuration, or has failed.
+    /// The check without a wait, for a node that has failed or is not Ready with the configuration of its order.
     pub(super) fn unsettled(&self) -> PodCheck {
         PodCheck { since: String::new(), unready_since: String::new(), is_suspect: false, ..self.clone() }
     }
 
-    /// The check for a node that is now Ready with the configuration.
+    /// The check in a wait, for a node that is Ready with the configuration of its order. A wait that has begun goes on.
     pub(super) fn settling(&self, now: OffsetDateTime) -> PodCheck {
         let since = if self.since.is_empty() { timestamp(now) } else { self.since.clone() };
         PodCheck { since, unready_since: String::new(), ..self.clone() }

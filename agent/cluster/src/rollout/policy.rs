@@ -27,7 +27,7 @@ pub const POLICY_STATE_KEY: &str = "policy-state";
 /// The ConfigMap's key with the [`PolicyStatus`].
 pub const POLICY_STATUS_KEY: &str = "policy-status";
 
-/// Whether nodes take a new configuration of their group, or a reboot that they require, without a command.
+/// Whether nodes take a new configuration of their group, or do a reboot that they require, without a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Follow {
@@ -41,7 +41,7 @@ const REBOOT_INTERVAL: u32 = 86_400;
 /// The shortest `reboot_interval`, in seconds.
 const SHORTEST_REBOOT_INTERVAL: u32 = 3600;
 
-/// What a group may do without a command.
+/// Gets the setting of a policy that says whether nodes may do something without a command.
 type Automatic = fn(&GroupPolicy) -> Option<Follow>;
 const FOLLOW: Automatic = |part| part.follow;
 const REBOOT: Automatic = |part| part.reboot;
@@ -331,9 +331,8 @@ pub fn decide_by_policy(
     (decision, status)
 }
 
-/// Decides which of the nodes that require a reboot the policy reboots now. The parameters are the parameters of [`decide_by_policy`],
-/// except that `first` names the rollout or the change that has priority over these reboots. The decision contains the new status of the
-/// reboots.
+/// Some nodes require a reboot. Decides which of them the policy reboots now. The parameters are as in [`decide_by_policy`], except that
+/// `first` names the rollout or the change that has priority over these reboots. The decision contains the new status of the reboots.
 pub(super) fn decide_reboots_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,

@@ -69,7 +69,7 @@ pub struct Download {
     pub sha256: String,
 }
 
-/// The version of kops-agent that the nodes of a rollout run.
+/// The version of kops-agent that a rollout brings to the nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WantedProgram {

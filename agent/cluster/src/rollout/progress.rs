@@ -138,7 +138,7 @@ pub(super) fn depends_on_api_server(
 struct Authorities<'a> {
     /// `None` if no authorities are compared.
     wanted: Option<&'a str>,
-    /// Whether the node trusts the wanted authorities, by its own report.
+    /// Whether the node trusts the wanted authorities, according to its own report.
     are_trusted: bool,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Authorities<'a> {
         Authorities { wanted, are_trusted }
     }
 
-    /// Whether an order names the wanted authorities. If the order names none, whether the node trusts the wanted authorities.
+    /// Whether an order is for the wanted authorities. If the order names no authorities: whether the node trusts the wanted authorities.
     fn are_of(&self, order: &Order) -> bool {
         match order.authorities.as_str() {
             "" => self.are_trusted,

@@ -25,12 +25,12 @@ pub type Boots = BTreeMap<String, String>;
 /// The maximum number of nodes of one command. The ConfigMap with their names and boots has at most 1 MiB.
 pub const MOST_BOOTS: usize = 2000;
 
-/// Stands for the configuration of nodes that are done, in orders and in the status.
+/// In orders and in the status, this value is in the place of a configuration's hash. A node with this value is done.
 const DONE: &str = "rebooted";
 const NOT_DONE: &str = "not rebooted";
 
-/// The time by which a cordon may be earlier than its order. Earlier versions of kops-agent write the time of the node's clock, which may
-/// be behind the controller's clock.
+/// How much earlier than its order a cordon may be. Earlier versions of kops-agent write the time of the node's clock, which may be behind
+/// the controller's clock.
 const CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
 
 /// What keeps nodes from a reboot.
@@ -51,7 +51,7 @@ pub struct Blockers {
 /// The nodes that [`Blockers`] keep from a reboot now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// Why no node may reboot; `None` if nodes may.
+    /// Why no node may reboot; `None` if nodes may reboot.
     pub all: Option<String>,
     /// The nodes that may not reboot, each with the reason.
     pub nodes: BTreeMap<String, String>,

@@ -50,14 +50,14 @@ pub struct Status {
     /// as failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_in: BTreeMap<String, String>,
-    /// The number of turns that are left, for [`Status::estimate`]. A turn that has begun counts as a whole turn. 0 if no turn is left, or
-    /// if the nodes wait for an unknown time.
+    /// The number of turns that are left, for [`Status::estimate`]. In a turn, nodes change at the same time. A turn that has begun counts
+    /// as a whole turn. 0 if no turn is left, or if the nodes wait for an unknown time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub turns_left: usize,
-    /// The times from the last orders until their nodes were done, in seconds.
+    /// For each of the last finished orders: the time from the order until its node was done, in seconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order_seconds: Vec<u32>,
-    /// The pods that the nodes with an order had before the order.
+    /// For each node with an order: the check that compares its pods before and after the order.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pods: BTreeMap<String, PodCheck>,
 }
@@ -133,7 +133,7 @@ pub struct GroupStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_authorities: usize,
     pub failed: usize,
-    /// The first canaries: nodes with an order that the other workers of the group have waited for.
+    /// The first canaries: nodes that got their orders while the other workers of the group waited.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub canaries: Vec<String>,
     /// How many canaries must still be done before other workers begin. 0 while the group's windows are closed.

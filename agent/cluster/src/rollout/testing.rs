@@ -104,8 +104,8 @@ impl Cluster {
         }
     }
 
-    /// The controller decides by the operator's rollout, and writes the orders and the status. Returns the nodes that
-    /// got an order.
+    /// One step of the controller: it decides for the operator's rollout, and writes the orders and the status. Returns the nodes that got
+    /// an order.
     pub(super) fn step(&mut self) -> Vec<String> {
         let decide =
             |members: &[Member], seen: &Seen| decide(&self.rollout, members, seen, &self.status, 0, self.now);
@@ -195,7 +195,8 @@ impl Cluster {
         member.outcome = Some(order.outcome(problem));
     }
 
-    /// Steps until no node gets an order. Each node succeeds with its order. Returns the nodes of each step.
+    /// Lets the controller decide again and again, until no node gets an order. Each node with an order succeeds. Returns the nodes of each
+    /// step.
     pub(super) fn run(&mut self) -> Vec<Vec<String>> {
         let mut steps = Vec::new();
         loop {

@@ -36,7 +36,7 @@ fn refused(code: &str, message: &str) -> String {
     )
 }
 
-/// A stand-in for EC2. It throttles the first `throttled` requests, and names instances that do not exist.
+/// A stand-in for EC2. It throttles the first `throttled` requests. If requested instances do not exist, the error names them.
 async fn ec2(throttled: usize) -> (TestServer, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
@@ -153,7 +153,7 @@ async fn hanging_calls_delay_other_questions_only_briefly() {
     for number in 0..CALLS_AT_ONCE {
         let instances = instances.clone();
         hanging.push(tokio::spawn(async move { instances.get(&id(number)).await }));
-        // Waits until the stand-in receives this call. Otherwise one call would answer several questions.
+        // Each question needs a call of its own, so the next question must not begin before the stand-in receives this call.
         while asked.load(Ordering::SeqCst) <= number {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -161,6 +161,6 @@ async fn hanging_calls_delay_other_questions_only_briefly() {
     for answer in hanging {
         assert!(matches!(*answer.await.unwrap().unwrap_err(), ApiError::Unreachable { .. }));
     }
-    // On a busy machine, a response may take longer than this test's timeout, so the test asks again.
+    // The next question gets an answer. On a busy machine, the answer may take longer than this test's timeout, so the test asks again.
     while !matches!(instances.get(&id(CALLS_AT_ONCE)).await, Ok(Some(_))) {}
 }

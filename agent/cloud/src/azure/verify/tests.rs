@@ -122,7 +122,8 @@ async fn a_machine_with_a_signed_document_is_verified() {
     let presented =
         Presented { token: &token, body: BODY, origin: Origin::from_address([10, 0, 0, 1].into()), now: NOW };
     let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
-    // The server also calls the machine back. A token is accepted once, and expires before the server forgets the token.
+    // The token alone is no proof: the server also calls the machine back. The server accepts a token only once, and remembers the token
+    // until after its expiry.
     assert!(matches!(examined.proof, Proof::CallBack { claimed } if claimed != MachineId::Uuid(0)));
     assert_eq!(examined.signed_at, Some(NOW));
     assert!(LONGEST_TOKEN_LIFE.as_secs() > 300 + 2 * 120);

@@ -153,7 +153,7 @@ async fn made_up_zones_cost_one_call_and_block_no_machine() {
     assert!(cluster.verify(&token(NODE, &cluster.tpm)).await.is_ok());
 }
 
-/// The maximum number of times that a list is requested within `time`, because each list is used for at least 5 seconds.
+/// How often a list may be requested within `time`. Each list is used for at least 5 seconds.
 fn lists_within(time: Duration) -> usize {
     1 + (time.as_secs() / 5) as usize
 }

@@ -174,7 +174,8 @@ fn objects_stay_until_their_kind_and_all_workloads_serve() {
         let of_widget = usize::from(kind == "Widget");
         assert_eq!(held(&tried(serves.clone(), refused.clone()), group, kind).len(), of_widget, "{kind}");
     }
-    // A stale webhook may be the reason why the API server rejects the Deployment, so nothing holds the webhook.
+    // A stale webhook may be the reason why the API server rejects the Deployment. Therefore the Deployment does not prevent the deletion
+    // of the webhook.
     let webhook = "ValidatingWebhookConfiguration";
     assert_eq!(held(&tried(refused, fine), "admissionregistration.k8s.io", webhook), [""; 0]);
 }

@@ -110,8 +110,8 @@ fn path_set(fields: &Value) -> BTreeSet<String> {
 }
 
 proptest! {
-    /// Every name with an entry for the Kubernetes version is on the menu once, with an entry for that version. All later entries of the
-    /// name and for that version have the id and hash of the chosen entry.
+    /// Each add-on with an entry for the Kubernetes version is on the menu exactly once, with one of its entries for that version. All
+    /// later entries of the add-on for that version have the same id and hash.
     #[test]
     fn the_menu_has_each_name_once(entries in entries(), minor in 29..37u64) {
         let channel = channel_with(&entries);

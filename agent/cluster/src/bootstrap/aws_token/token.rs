@@ -10,7 +10,7 @@ pub const STS_SERVICE: &str = "sts";
 /// The prefix of a Signature Version 4 `Authorization` header.
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Seconds that a token stays valid after signing. STS accepts a signature for as long.
+/// Seconds that a token stays valid after signing. STS accepts a signature for the same time.
 pub const VALID_FOR: i64 = 15 * 60;
 /// Seconds that a machine's clock may be ahead.
 pub const AHEAD: i64 = 5 * 60;

@@ -64,7 +64,7 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
     Ok(AwsToken { call, signature, signed_at })
 }
 
-/// The query of a URL that only asks STS at this host for the caller's identity.
+/// The query of `url`. Fails unless the URL asks STS at this host for the caller's identity, and for nothing else.
 pub fn sts_query<'a>(url: &'a str, host: &str) -> Result<&'a str, TokenProblem> {
     let rest = url
         .strip_prefix("https://")

@@ -13,8 +13,7 @@ fn cluster(groups: &[(&str, usize)], policy: &str) -> Cluster {
     cluster
 }
 
-/// Steps by the policy, and lets each ordered node succeed, until a step orders no node. Returns the nodes of each
-/// step.
+/// Lets the policy decide again and again, until no node gets an order. Each node with an order succeeds. Returns the nodes of each step.
 fn run(cluster: &mut Cluster) -> Vec<Vec<String>> {
     let mut steps = Vec::new();
     loop {

@@ -13,7 +13,7 @@ use super::super::order::Order;
 use super::super::status::Status;
 use super::super::wanted::Rollout;
 
-/// The most canaries of a group. The status has each of them, and must fit into a ConfigMap.
+/// The maximum number of canaries of a group. The status has each of them, and must fit into a ConfigMap.
 pub const MOST_CANARIES: u32 = 100;
 
 /// The observation of a canary after its order.
@@ -83,7 +83,8 @@ impl Observation {
         self.has_passed = after(&self.healthy_since, observe.into()).is_some_and(|until| now >= until);
     }
 
-    /// The state of the canary. A canary that does not become healthy for long enough within the timeout of its order has failed.
+    /// The state of the canary. The canary has failed if it is not healthy for `observe` seconds in a row within the node timeout plus
+    /// `observe` seconds after its observation began.
     pub(super) fn canary_state(
         &self,
         member: &Member,

@@ -3,7 +3,7 @@
 use crate::fleet::{SeenNode, reported_program};
 use crate::rollout::{Outcome, WantedProgram};
 
-/// The nodes that an operator has chosen, by what happens to them in the rollout.
+/// The nodes that an operator has chosen for an upgrade, grouped by what the upgrade does with them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UpgradeChoice<'a> {
     /// Nodes that do not report their program.

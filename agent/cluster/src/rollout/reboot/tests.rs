@@ -20,7 +20,7 @@ fn cluster(groups: &[(&str, usize)]) -> Cluster {
     cluster
 }
 
-/// Reboots a node that has not rebooted for its order yet. Returns whether the node reboots.
+/// Reboots a node, unless it has already rebooted for its order. Returns whether the node reboots.
 fn reboot(cluster: &mut Cluster, node: &str) -> bool {
     let member = cluster.of_name(node);
     let order = Order::read(&member.order).unwrap();

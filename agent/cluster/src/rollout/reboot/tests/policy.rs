@@ -3,7 +3,7 @@
 use super::super::super::{Actions, PolicyState, PolicyStatus, Rollout, State};
 use super::*;
 
-/// The controller decides by the policy, and writes the orders and the statuses. Returns the nodes that got an order.
+/// One step of the controller: it decides for the policy, and writes the orders and the statuses. Returns the nodes that got an order.
 fn step_by_policy(cluster: &mut Cluster) -> Vec<String> {
     let actions = cluster.step_all(None);
     cluster.policy = actions.policy;
