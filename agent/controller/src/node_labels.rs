@@ -261,7 +261,7 @@ impl NodeLabels {
     }
 
     async fn outcome(&self, node: &ObservedNode, slots: &Semaphore) -> Outcome {
-        // Ask for both concurrently, so that they share a call to the cloud.
+        // Ask for the identity and for the pod ranges concurrently, so that both questions share a call to the cloud.
         let (identity, ranges) = join(self.identifier.identify(node), self.pod_ranges.missing(node)).await;
         let identity = match identity {
             Ok(identity) => identity,
@@ -305,7 +305,8 @@ impl NodeLabels {
     }
 
     /// The patch that removes all roles from a definitely rejected Node. `None` if the Node has no roles, or if most Nodes are rejected.
-    /// With `Tags`, roles stay: upstream's controller gives roles to such a Node, so they would change whenever the other controller leads.
+    /// Also `None` with `Tags`: upstream's controller gives roles to such a Node, so its roles would come and go whenever another
+    /// controller leads.
     fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<NodePatch> {
         if self.labels_from == LabelsFrom::Tags {
             return None;

@@ -73,7 +73,7 @@ const BACKLOG: u32 = 4096;
 const LONGEST_HEADER: usize = 16 * 1024;
 /// The maximum size of a body, in bytes. Five public keys in it need some 4 KiB. Each open connection may use almost this much memory.
 const LONGEST_BODY: usize = 32 * 1024;
-/// The maximum length of the problem that a node without a slot is told, in characters.
+/// The maximum length of the problem in the answer to a node that gets no slot, in characters.
 const LONGEST_TROUBLE: usize = 400;
 
 pub struct Server {

@@ -55,7 +55,7 @@ const NOT_SET_UP: &str = "SlotsNotSetUp";
 const LONGEST_TOLD: usize = 400;
 /// The annotation with the name of the last Node that held the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with the time for which the last Node had already held slots when it got this slot, in seconds.
+/// The annotation with the number of seconds for which the last holder had already held slots before it got this slot.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {
