@@ -44,14 +44,14 @@ use outcome::{Outcome, in_words, left_out};
 const PATCHES_AT_ONCE: usize = 32;
 /// The number of Nodes that are reconciled at the same time. Each of them needs some kB of memory.
 const LOOKS_AT_ONCE: usize = 5000;
-/// New reconciles start only while at most this many are in flight. So thousands start together, and each call to the cloud asks for as
-/// many Nodes as possible.
+/// While more reconciles than this are in flight, no new reconcile starts. So thousands then start together, and each call to the cloud
+/// asks for as many Nodes as possible.
 const LOOKS_FEW: usize = 2000;
 /// The interval between resyncs. A resync reconciles all Nodes together, which needs few calls to the cloud.
 const RESYNC: Duration = Duration::from_secs(60 * 60);
 /// The problem of a Node whose reconciles conflict repeatedly.
 const OUTDATED: &str = "it has changed, but the watch of Nodes has not delivered the change";
-/// The consecutive failures of the cloud before an Event. A shorter outage is only logged.
+/// The number of consecutive failures of the cloud after which an Event reports the outage. A shorter outage is only logged.
 const TOLD_AFTER: u32 = 4;
 
 pub struct NodeLabels {

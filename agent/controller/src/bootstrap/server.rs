@@ -302,7 +302,8 @@ async fn answer(
 #[derive(Clone, Copy)]
 enum Requested<'a> {
     Certificates(Endpoint<'a>),
-    /// A slot. The value is the client certificate (DER), if the client presented one. It names the node.
+    /// `/slot`, for nodes that are about to restart their components. The value is the client certificate (DER), if the client presented
+    /// one. It names the node.
     Slot(Option<&'a [u8]>),
 }
 

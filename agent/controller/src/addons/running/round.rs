@@ -32,7 +32,7 @@ pub struct Rounds {
     objects: Objects,
     leadership: Leadership,
     attempts: Attempts,
-    /// When each add-on's authority was last found.
+    /// When each add-on's own certificate authority was last found.
     authorities: BTreeMap<String, Instant>,
 }
 
