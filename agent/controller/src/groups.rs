@@ -223,7 +223,7 @@ impl Groups {
                 .map_err(|error| Failure::new(error.kind(), error.to_string()))),
             Err(StoreError::NotFound { .. }) => Ok(Ok(None)),
             Err(error) if is_of_file(&error) => Ok(Err(Failure::new(error.kind(), error.to_string()))),
-            Err(error) => Err(error).context("reading the configuration that kOps has written for an instance group"),
+            Err(error) => Err(error).context("reading the configuration of an instance group"),
         }
     }
 

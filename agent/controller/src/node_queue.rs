@@ -302,7 +302,7 @@ impl NodeQueue {
         }
     }
 
-    /// Whether no Node is being reconciled or waits for the cloud, and no Node is queued except for a retry.
+    /// Whether the queue is idle: no Node is being reconciled, no Node waits for the cloud, and each queued Node only waits for a retry.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.outage.len() == 0 && self.nodes.values().all(|state| state.queue_entry.is_idle())

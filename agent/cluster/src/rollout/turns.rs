@@ -19,7 +19,7 @@ pub(super) struct Group<'a> {
     pub(super) hash: Option<&'a str>,
     /// The settings of the group; `None` if the group is not part of the rollout.
     pub(super) settings: Option<&'a Settings>,
-    /// Why no node may begin now; `None` if nodes may begin.
+    /// Why no node may begin now: all windows are closed. `None` if nodes may begin.
     pub(super) closed: Option<String>,
     pub(super) task: Task,
     pub(super) members: Vec<(&'a Member, Progress)>,
@@ -281,7 +281,7 @@ fn serves(member: &Member) -> Result<(), String> {
     }
 }
 
-/// Why a group waits for its windows; `None` if its nodes may begin.
+/// Why a group waits for its time windows to open; `None` if its nodes may begin.
 fn of_closed(group: &Group<'_>) -> Option<String> {
     let (closed, (member, _)) = (group.closed.as_ref()?, group.members.first()?);
     Some(format!("the group {}: {closed}", member.group))

@@ -52,8 +52,8 @@ impl Window {
     /// The first instant from `now` on at which the window is open; `None` if the window does not open within two weeks.
     pub fn opens(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         let now = timestamp(now)?;
-        // A window opens in two cases: the clock shows the window's begin, or the clock is changed. A clock may show the begin twice in a
-        // day.
+        // A window opens when the clock shows its begin, or when the clock is set forward or back to a time within the window. A clock may
+        // show the begin twice in a day.
         let today = self.zone.to_datetime(now).date();
         let (hour, minute) = (self.begin / MINUTES_OF_HOUR, self.begin % MINUTES_OF_HOUR);
         let time = jiff::civil::time(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0);

@@ -173,7 +173,8 @@ impl Bootstrap {
         let Some(found) = found else { return Ok(()) };
         if found.is_of_predecessor(node.launched) {
             log::info!(
-                "the Node {name} belongs to an earlier machine: the last heartbeat of the Node was before {} was started",
+                "the Node {name} belongs to an earlier machine: the Node's last heartbeat was before {} \
+                 was started",
                 node.instance
             );
             return Ok(());

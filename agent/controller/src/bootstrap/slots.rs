@@ -180,8 +180,7 @@ impl Slots {
         leases.iter().filter_map(of_lease).collect()
     }
 
-    /// A concurrent request of the node may have got another slot. In this case, releases the slot `taken`. Returns whether the node has
-    /// another slot.
+    /// Releases the slot `taken` if a concurrent request of the node has got another slot. Returns whether the node has another slot.
     async fn gives_way(&self, node: &str, group: &str, taken: u32) -> Result<bool, Refusal> {
         let leases = self.list(group).await?;
         let slots = self.slots(&leases, group, Instant::now());

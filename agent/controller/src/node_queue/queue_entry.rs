@@ -97,7 +97,7 @@ impl QueueEntry {
         pause
     }
 
-    /// Whether the Node is not being reconciled, and is not queued except for a retry.
+    /// Whether the Node is not being reconciled, and is either not queued or only queued for a retry.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         !self.is_looked_at && (self.due.is_none() || self.failures > 0)

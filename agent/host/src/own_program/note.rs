@@ -16,7 +16,7 @@ const PATH: &str = "/var/lib/kops-agent/program.json";
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedProgram<'a> {
     pub sha256: &'a str,
-    /// The hash of the program file, in which an operator names this program.
+    /// The hash of the program file, which is the file that names this program.
     pub file: &'a str,
 }
 
@@ -25,7 +25,7 @@ pub struct OrderedProgram<'a> {
 pub(super) struct Note {
     /// The SHA-256 of the program that was last installed or checked.
     sha256: String,
-    /// The hash of the program file, in which an operator names this program.
+    /// The hash of the program file, which is the file that names this program.
     file: String,
     /// The services that were unhealthy before the switch to this program.
     pub(super) unhealthy: Vec<String>,

@@ -74,7 +74,7 @@ impl Host {
     }
 }
 
-/// Records a rolled-back renewal. A change that was rejected earlier stays rejected.
+/// Records a rolled-back renewal. Does not replace the record of a change that was rejected earlier, so that change stays rejected.
 pub(super) fn record_renewal_rolled_back(
     root: &Root,
     mut record: Record,
