@@ -444,7 +444,7 @@ impl NodeLabels {
 fn unanswered(known: &mut NodeQueue, name: &str, problem: &str, now: Instant) -> Option<String> {
     let pause = known.unanswered(name, now)?;
     let outage = known.outage();
-    log::warn!("{problem}; {} Nodes wait for the cloud; asking it again in {pause:.0?}", outage.len());
+    log::warn!("{problem}; {} Nodes wait for the cloud; asking the cloud again in {pause:.0?}", outage.len());
     let told = format!("{problem}; Nodes that are not identified yet get no labels until the cloud answers");
     (outage.failures() >= TOLD_AFTER).then_some(told)
 }

@@ -99,7 +99,8 @@ impl Keystore {
                 now.1 = Arc::new(keys);
             }
             Err(error) => log::error!(
-                "the bootstrap server's keys and certificates have changed, but cannot be used; the earlier ones stay in use: {}",
+                "the bootstrap server's keys and certificates have changed, but cannot be used; the earlier keys \
+                 and certificates stay in use: {}",
                 error_text(&error)
             ),
         }
