@@ -84,8 +84,8 @@ pub struct Setup {
 
 impl Setup {
     /// Starts the server if the configuration has a server, and retries until it can serve. Returns after the first attempt. Retries are
-    /// necessary because kOps' own kops-controller may still have the port, and the first node run may not have written the keys. The API
-    /// server may also not answer or give no rights.
+    /// necessary for several reasons: kOps' own kops-controller may still have the port, the first node run may not have written the keys
+    /// yet, or the API server may be down or grant no rights.
     pub async fn start(self) -> Result<Option<Serving>> {
         if self.options.server.is_none() {
             return Ok(None);

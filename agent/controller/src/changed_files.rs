@@ -26,7 +26,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Takes the stamps of the files. Call this before reading the files: otherwise a change between both is missed.
+    /// Takes the stamps of the files. Call this before reading the files. Otherwise a change between the reading and this call is missed.
     pub fn new(files: Vec<PathBuf>) -> Watched {
         let now = |file: PathBuf| {
             let stamps = Stamps::new(&[&file]);

@@ -48,8 +48,8 @@ pub fn labels_from(given: Option<LabelsFrom>) -> Result<LabelsFrom, Failure> {
     }
 }
 
-/// Waits until a file that was read at the start has changed and is valid. If the process ended because of an invalid file, it would not
-/// start again, even after the file is fixed.
+/// Waits until a file that was read at the start has changed and is valid. An invalid file must not end the process, because the process
+/// would then not start again, even after the file is fixed.
 pub async fn changed_for_good(files: &mut Watched, given: &ControllerOptions, every: Duration) -> PathBuf {
     changed_to_usable(files, every, || can_be_used(given)).await
 }

@@ -40,7 +40,7 @@ pub struct Groups {
     store: Arc<Store>,
     base: String,
     interval: Duration,
-    /// Whether a saved group without a written configuration counts as a group.
+    /// Whether a group that `kops edit ig` has saved also counts if kOps has written no configuration for it.
     saved_count: bool,
     known: Mutex<CachedGroups>,
 }
@@ -78,7 +78,7 @@ impl Groups {
         Groups { store, base, interval, saved_count: false, known: Mutex::default() }
     }
 
-    /// With `kops_writes_none`, a saved group without a written configuration also counts as a group.
+    /// With `kops_writes_none`, a group that `kops edit ig` has saved also counts if kOps has written no configuration for it.
     pub fn saved_too(self, kops_writes_none: bool) -> Groups {
         Groups { saved_count: kops_writes_none, ..self }
     }
@@ -223,7 +223,7 @@ impl Groups {
                 .map_err(|error| Failure::new(error.kind(), error.to_string()))),
             Err(StoreError::NotFound { .. }) => Ok(Ok(None)),
             Err(error) if is_of_file(&error) => Ok(Err(Failure::new(error.kind(), error.to_string()))),
-            Err(error) => Err(error).context("reading what kOps has applied of an instance group"),
+            Err(error) => Err(error).context("reading the configuration of an instance group"),
         }
     }
 

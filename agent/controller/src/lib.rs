@@ -216,7 +216,7 @@ async fn ended(serving: &mut Option<Serving>) -> anyhow::Error {
     }
 }
 
-/// Labels nodes, leads rollouts, and publishes the machines that groups want, while this process leads.
+/// Labels nodes, leads rollouts, and publishes which machines the instance groups specify, while this process leads.
 async fn while_leading(
     mut leads: watch::Receiver<bool>,
     node_labels: &NodeLabels,

@@ -44,14 +44,14 @@ use outcome::{Outcome, in_words, left_out};
 const PATCHES_AT_ONCE: usize = 32;
 /// The number of Nodes that are reconciled at the same time. Each of them needs some kB of memory.
 const LOOKS_AT_ONCE: usize = 5000;
-/// New reconciles start only while at most this many are in flight. So thousands start together, and each call to the cloud asks for as
-/// many Nodes as possible.
+/// While more reconciles than this are in flight, no new reconcile starts. So thousands then start together, and each call to the cloud
+/// asks for as many Nodes as possible.
 const LOOKS_FEW: usize = 2000;
 /// The interval between resyncs. A resync reconciles all Nodes together, which needs few calls to the cloud.
 const RESYNC: Duration = Duration::from_secs(60 * 60);
 /// The problem of a Node whose reconciles conflict repeatedly.
 const OUTDATED: &str = "it has changed, but the watch of Nodes has not delivered the change";
-/// The consecutive failures of the cloud before an Event. A shorter outage is only logged.
+/// The number of consecutive failures of the cloud after which an Event reports the outage. A shorter outage is only logged.
 const TOLD_AFTER: u32 = 4;
 
 pub struct NodeLabels {
@@ -261,7 +261,7 @@ impl NodeLabels {
     }
 
     async fn outcome(&self, node: &ObservedNode, slots: &Semaphore) -> Outcome {
-        // Ask for both concurrently, so that they share a call to the cloud.
+        // Ask for the identity and for the pod ranges concurrently, so that both questions share a call to the cloud.
         let (identity, ranges) = join(self.identifier.identify(node), self.pod_ranges.missing(node)).await;
         let identity = match identity {
             Ok(identity) => identity,
@@ -305,7 +305,8 @@ impl NodeLabels {
     }
 
     /// The patch that removes all roles from a definitely rejected Node. `None` if the Node has no roles, or if most Nodes are rejected.
-    /// With `Tags`, roles stay: upstream's controller gives roles to such a Node, so they would change whenever the other controller leads.
+    /// Also `None` with `Tags`: upstream's controller gives roles to such a Node, so its roles would come and go whenever another
+    /// controller leads.
     fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<NodePatch> {
         if self.labels_from == LabelsFrom::Tags {
             return None;
@@ -443,7 +444,7 @@ impl NodeLabels {
 fn unanswered(known: &mut NodeQueue, name: &str, problem: &str, now: Instant) -> Option<String> {
     let pause = known.unanswered(name, now)?;
     let outage = known.outage();
-    log::warn!("{problem}; {} Nodes wait for the cloud; asking it again in {pause:.0?}", outage.len());
+    log::warn!("{problem}; {} Nodes wait for the cloud; asking the cloud again in {pause:.0?}", outage.len());
     let told = format!("{problem}; Nodes that are not identified yet get no labels until the cloud answers");
     (outage.failures() >= TOLD_AFTER).then_some(told)
 }

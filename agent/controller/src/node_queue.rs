@@ -105,8 +105,8 @@ impl NodeQueue {
         self.is_complete = true;
     }
 
-    /// Stores a Node. Queues it only for a new providerID, new labels, or the version awaited after a conflict, because kubelets report
-    /// every few seconds.
+    /// Stores a Node. Queues it only if its providerID or its labels are new, or if it has the version that was awaited after a conflict.
+    /// Other changes need no reconcile: kubelets report every few seconds.
     pub fn see(&mut self, node: Arc<ObservedNode>, now: Instant) {
         let state = self.entry(&node.name);
         let is_awaited = state.outdated.as_ref().is_some_and(|version| *version != node.resource_version);
@@ -162,7 +162,8 @@ impl NodeQueue {
         result
     }
 
-    /// Queues a changed Node. The Node is reconciled after its current reconcile and its backoff end, and once the cloud answers.
+    /// Queues a changed Node. Its next reconcile waits for three things: the end of its current reconcile, the end of its backoff, and an
+    /// answer of the cloud.
     pub fn changed(&mut self, name: &str, now: Instant) {
         if !self.nodes.get(name).is_some_and(|state| state.waits_for_cloud) {
             self.change_entry(name, |queue_entry| queue_entry.changed(now));
@@ -301,7 +302,7 @@ impl NodeQueue {
         }
     }
 
-    /// Whether no Node is being reconciled or waits for the cloud, and no Node is queued except for a retry.
+    /// Whether the queue is idle: no Node is being reconciled, no Node waits for the cloud, and each queued Node only waits for a retry.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.outage.len() == 0 && self.nodes.values().all(|state| state.queue_entry.is_idle())
@@ -314,7 +315,8 @@ impl NodeQueue {
         self.nodes.get(name)?.identity_answer.identity(provider_id, now)
     }
 
-    /// When the cloud was first asked about the Node with this providerID, if all answers since have rejected the Node. Otherwise `now`.
+    /// The time of the first question to the cloud about the Node with this providerID, if the cloud has rejected the Node ever since.
+    /// Otherwise `now`.
     pub fn asked_since(&self, name: &str, provider_id: &str, now: Instant) -> Instant {
         self.nodes.get(name).map_or(now, |state| state.identity_answer.asked_since(provider_id, now))
     }
@@ -334,8 +336,8 @@ impl NodeQueue {
         }
     }
 
-    /// Whether at least one Node is confirmed, and at most as many Nodes are definitely rejected as confirmed. If not, the configuration
-    /// may belong to another cluster or region, and the rejections may be wrong.
+    /// Whether the confirmed Nodes are at least as many as the definitely rejected Nodes, and at least one. If not, the configuration may
+    /// belong to another cluster or region, and the rejections may be wrong.
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);
         for state in self.nodes.values() {

@@ -348,7 +348,7 @@ fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
         return Ok(ready("the configuration has no bootstrap server, so it needs no port"));
     };
     Ok(match port::holder(port)? {
-        Holder::Free => ready(format!("port {port} is free; the service takes it when it starts")),
+        Holder::Free => ready(format!("port {port} is free; the service takes the port when it starts")),
         Holder::ThisProgram => ready(format!("kops-agent listens on port {port}")),
         Holder::Program(name) if name == UPSTREAM => ready(format!(
             "kOps' kops-controller listens on port {port}; the service waits, and takes the port once kops-controller stops"

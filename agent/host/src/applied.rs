@@ -38,7 +38,7 @@ pub struct Sources {
     pub secrets: String,
 }
 
-/// The last applied state, with everything to apply it again except keys and secrets.
+/// The last applied state. It contains everything that is necessary to apply it again, except keys and secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Applied {
@@ -50,8 +50,8 @@ pub struct Applied {
     pub machine: String,
     /// The `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// Whether the agent derived exactly this configuration from the cluster spec. If so, any other configuration that the spec gives later
-    /// is newer.
+    /// Whether the agent derived exactly this configuration from the cluster spec. If so, any other configuration that is later derived
+    /// from the spec is newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_proven: bool,
     /// The kOps release that wrote the configuration; `None` if an old version of the agent wrote the state.

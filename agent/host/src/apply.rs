@@ -95,8 +95,8 @@ impl Host {
     }
 
     /// Records, for `status` and for the report to the cluster, that new machines get the configuration with the hash `by`. `next` is the
-    /// planned change to this configuration, if this run has a plan. If this machine was repaired (`is_put_right`), removes an earlier
-    /// failure from the record. Fails if another run holds the lock.
+    /// change of this machine to that configuration, if this run has planned it. If this machine was repaired (`is_put_right`), removes an
+    /// earlier failure from the record. Fails if another run holds the lock.
     pub fn note_superseded(&self, by: &str, next: Option<Next>, is_put_right: bool) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
@@ -121,7 +121,8 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records that new machines get the configuration of this machine, if its hash is `config_hash`. Fails if another run holds the lock.
+    /// Records that new machines get the same configuration as this machine, if `config_hash` is the hash of this machine's configuration.
+    /// Fails if another run holds the lock.
     pub fn note_current(&self, config_hash: &str) -> Result<()> {
         if self.record()?.superseded.is_none() {
             return Ok(());

@@ -30,14 +30,14 @@ enum Why {
 }
 
 impl Host {
-    /// Waits until all checks of a component have passed during the whole steady time.
+    /// Waits until all checks of a component have passed without a failure for the time during which a component must stay healthy.
     pub(crate) async fn wait_until_healthy(
         &self,
         component: &Component,
         expected: Expected<'_>,
     ) -> Result<()> {
         let timings = self.health_timings;
-        // If only systemd reports the component's state, no steady time is needed, because systemd's job has already waited for the start.
+        // If only systemd reports the component's state, one success is enough, because systemd's job has already waited for the start.
         let is_asked = component.checks.iter().any(|check| !matches!(check, Check::Unit { .. }));
         let steady = if is_asked { timings.steady } else { Duration::ZERO };
         let start = Instant::now();
@@ -63,7 +63,7 @@ impl Host {
         }
     }
 
-    /// Why a component is unhealthy during the whole steady time; `None` if one probe during this time succeeds.
+    /// Why a component is unhealthy. `None` if one probe succeeds within the time during which a component must stay healthy.
     pub(crate) async fn why_unhealthy(&self, component: &Component) -> Result<Option<String>> {
         let start = Instant::now();
         loop {

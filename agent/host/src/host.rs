@@ -60,7 +60,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The real machine, with files below `/`, systemd, and the installed package manager.
+    /// The machine on which this process runs, with files below `/`, systemd, and the installed package manager.
     pub fn machine() -> Result<Host> {
         let root = Root::open(Path::new("/"))?;
         Ok(Host {
@@ -89,8 +89,8 @@ impl Host {
         })
     }
 
-    /// A directory that replaces a machine. Files are written below it. Requests to systemd, the package manager and the kernel are
-    /// recorded in `var/lib/kops-agent/recorded/requests.txt`, and so are owners of files. Later calls treat recorded requests as done.
+    /// A directory that replaces a machine. Files are written below it. Requests to systemd, the package manager and the kernel, and the
+    /// owners of files, are only recorded, in `var/lib/kops-agent/recorded/requests.txt`. Later calls treat recorded requests as done.
     pub fn scratch(root: &Path) -> Result<Host> {
         let root = Root::open(root)?;
         let recorder = Arc::new(Recorder::open(root.clone())?);

@@ -39,7 +39,7 @@ impl Host {
         Ok(owned)
     }
 
-    /// The given resources whose files belong to packages, except units whose package text is backed up.
+    /// The given resources whose files belong to packages. Units whose package text is backed up are left out.
     pub(crate) fn of_packages<'a>(
         &self,
         ids: impl Iterator<Item = &'a ResourceId>,

@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const NAMED: usize = 5;
 
 impl Host {
-    /// Whether the real machine requires a reboot. `None` if this is unknown now.
+    /// Whether the machine on which this process runs requires a reboot. `None` if this is unknown now.
     pub fn reboot_report(&self) -> Option<RebootReport> {
         let (kernel, boot_id) = (uname().ok()?, self.boot_id().ok()?);
         // The unit's sandbox may hide /lib/modules.

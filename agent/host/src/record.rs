@@ -108,7 +108,7 @@ pub struct Superseded {
     pub next: Option<Next>,
 }
 
-/// The states that a record names. Every run that changes the machine also changes them.
+/// The configuration and the states that a record names. Every run that changes the machine also changes this mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     config_hash: String,

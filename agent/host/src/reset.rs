@@ -35,7 +35,7 @@ const PODS: &str = "kubepods.slice";
 /// The grace period of pods, which is Kubernetes' default. Otherwise systemd would wait for 90 s.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Folders that only containers, kubelet and network plugins use. Their files remain after these have stopped.
+/// Folders that only containers, kubelet and network plugins use. Their files remain after these programs have stopped.
 const RUNTIME_FOLDERS: [&str; 7] = [
     "/var/lib/kubelet",
     "/var/lib/containerd",
@@ -47,8 +47,8 @@ const RUNTIME_FOLDERS: [&str; 7] = [
     "/etc/cni",
 ];
 
-/// Runtime folders in a host folder that log-collecting pods mount as root. So a pod can replace them by a link. A reset removes such a
-/// link and does not follow it.
+/// Runtime folders in `/var/log`. Pods that collect logs mount this folder as root, so they can replace its folders by links. A reset
+/// removes such a link and does not follow it.
 const IN_REACH_OF_PODS: [&str; 2] = ["/var/log/containers", "/var/log/pods"];
 
 /// Settings that make logind end pods before a shutdown. kubelet writes them (pkg/kubelet/nodeshutdown/systemd).
@@ -79,8 +79,8 @@ pub struct Reset {
     pub data_folders: BTreeSet<String>,
     /// Data folders of kubelet or containerd that stay, because other programs may have files there.
     pub shared: BTreeSet<String>,
-    /// The folders on which something else is mounted. The reset empties the mounted file system, which stays mounted. Files below the
-    /// mount point stay.
+    /// The folders on which something else is mounted. The reset empties the mounted file system, which stays mounted. Files that the
+    /// mount hides stay, too.
     pub emptied: BTreeSet<String>,
     /// The files that the agent published for other programs, and that the reset removes ([`Host::is_published`]). The caller adds these
     /// files to the plan.

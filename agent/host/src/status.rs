@@ -23,7 +23,7 @@ use crate::system::systemd::UnitState;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Whether the machine still has the state after the last successful run, and its units run. Also true after a failed run that changed
+    /// Whether the machine is still as the last successful run left it, and its units run. Also true after a failed run that changed
     /// nothing.
     pub converged: bool,
     /// Whether no run has ever settled on this machine.

@@ -8,18 +8,18 @@ use super::order::Task;
 use super::progress::Progress;
 use crate::labels::INSTANCE_GROUP;
 
-/// Maximum number of nodes that are at work or have failed, in all groups and in all statuses of the ConfigMap. For each of these nodes,
-/// the status has the order and a summary of its pods: about 1,000 bytes. A ConfigMap has at most 1 MiB. Control planes may exceed this
+/// Maximum number of nodes whose order has failed or is not finished, in the operator's rollout and the policy's rollouts together. The
+/// ConfigMap contains a status of about 1,000 bytes for each of these nodes, and has at most 1 MiB. Control planes may exceed this
 /// maximum, so that failed workers never block control planes.
 pub(super) const MOST_AT_WORK: usize = 500;
 
-/// A group's members, with their progress.
+/// An instance group, with its nodes (members) and the progress of each node.
 pub(super) struct Group<'a> {
     pub(super) rank: Rank,
     pub(super) hash: Option<&'a str>,
     /// The settings of the group; `None` if the group is not part of the rollout.
     pub(super) settings: Option<&'a Settings>,
-    /// Why no node may begin now; `None` if nodes may begin.
+    /// Why no node may begin now: all windows are closed. `None` if nodes may begin.
     pub(super) closed: Option<String>,
     pub(super) task: Task,
     pub(super) members: Vec<(&'a Member, Progress)>,
@@ -70,8 +70,8 @@ impl<'a> Group<'a> {
         self.count(|progress| !matches!(progress, Progress::Current | Progress::LeftOut))
     }
 
-    /// The number of members that have shown that the wanted state works. A node that already ran the wanted kops-agent is no canary,
-    /// because it has carried out no order of this rollout.
+    /// The number of canaries: members that have shown that the wanted state works. A node that already ran the wanted kops-agent is no
+    /// canary, because it has carried out no order of this rollout.
     fn canaries(&self) -> usize {
         let is_canary = |(member, progress): &&(&Member, Progress)| match self.task {
             Task::Program => member.canary == Canary::Passed,
@@ -80,7 +80,7 @@ impl<'a> Group<'a> {
         self.members.iter().filter(is_canary).count()
     }
 
-    /// The canaries that are still observed. The text says what the other workers wait for.
+    /// The canaries that are still being observed, each with a text that says what the other workers wait for.
     fn observed(&self) -> impl Iterator<Item = (&'a Member, &'a str)> {
         self.members.iter().filter_map(|(member, _)| match &member.canary {
             Canary::Observed(why) => Some((*member, why.as_str())),
@@ -88,8 +88,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Whether other nodes need not wait for this group, because each member is Ready, and is done or must not begin now. Always `false`
-    /// for configurations, because a configuration can make a kubelet newer than an API server.
+    /// Whether other nodes need not wait for this group. This is so if each member is Ready, and is either done or must not begin now. It
+    /// is never so in a rollout of configurations, because a configuration can make a kubelet newer than an API server.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current | Progress::LeftOut => member.is_ready,
@@ -111,7 +111,7 @@ impl<'a> Group<'a> {
     }
 
     /// How many canaries the group still needs before all other workers may begin. While the group's windows are closed, the number is 0,
-    /// so that other groups do not wait. If a node of the group has failed, the windows do not matter.
+    /// so that other groups do not wait. This exception does not apply if a node of the group has failed.
     pub(super) fn canaries_left(&self) -> usize {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;
@@ -160,7 +160,7 @@ pub(super) enum Next<'a> {
     Waits(String),
 }
 
-/// The members that get an order now. `elsewhere` is the number of nodes with an order in other statuses.
+/// The members that get an order now. `elsewhere` is the number of nodes with an order of another rollout.
 pub(super) fn next<'a>(
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
@@ -281,7 +281,7 @@ fn serves(member: &Member) -> Result<(), String> {
     }
 }
 
-/// Why a group waits for its windows; `None` if its nodes may begin.
+/// Why a group waits for its time windows to open; `None` if its nodes may begin.
 fn of_closed(group: &Group<'_>) -> Option<String> {
     let (closed, (member, _)) = (group.closed.as_ref()?, group.members.first()?);
     Some(format!("the group {}: {closed}", member.group))

@@ -40,7 +40,7 @@ pub struct Rollout {
     pub canary: u32,
     #[serde(default)]
     pub drain: DrainMode,
-    /// Whether nodes may take a configuration again that they had before.
+    /// Whether nodes may return to a configuration that they had before.
     #[serde(default)]
     pub may_go_back: bool,
     /// The nodes that reboot. `None` if the rollout brings configurations or a version of kops-agent.
@@ -58,7 +58,8 @@ pub struct Rollout {
     /// The timeout of a node's order, in seconds. A node without a result after this time has failed.
     #[serde(default = "Rollout::node_timeout")]
     pub node_timeout: u32,
-    /// How long a changed node must be Ready before the controller compares its pods with those before the order, in seconds; 0 for never.
+    /// How many seconds a changed node must be Ready before the controller compares its pods with its pods from before the order; 0 for no
+    /// comparison.
     #[serde(default = "Rollout::check_pods_after")]
     pub check_pods_after: u32,
     /// How long the canaries must be healthy with a new version of kops-agent before other workers begin, in seconds; 0 for no wait.

@@ -15,8 +15,8 @@ const MINUTES_OF_DAY: u16 = 24 * MINUTES_OF_HOUR;
 /// How many days ahead [`Window::opens`] looks. A weekly window opens within two weeks, even if a clock change skips one week.
 const DAYS_AHEAD: i32 = 15;
 
-/// A time window on some days of each week. The window is open from its begin to before its end, by the clock of its time zone. If the end
-/// is not after the begin, the window ends on the next day.
+/// A time window on some days of each week, by the clock of its time zone. It opens at its begin, and closes at its end. If the end is not
+/// after the begin, the window ends on the next day.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Window {
@@ -52,8 +52,8 @@ impl Window {
     /// The first instant from `now` on at which the window is open; `None` if the window does not open within two weeks.
     pub fn opens(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         let now = timestamp(now)?;
-        // A window opens in two cases: the clock shows the window's begin, or the clock is changed. A clock may show the begin twice in a
-        // day.
+        // A window opens when the clock shows its begin, or when the clock is set forward or back to a time within the window. A clock may
+        // show the begin twice in a day.
         let today = self.zone.to_datetime(now).date();
         let (hour, minute) = (self.begin / MINUTES_OF_HOUR, self.begin % MINUTES_OF_HOUR);
         let time = jiff::civil::time(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0);

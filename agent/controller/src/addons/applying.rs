@@ -70,7 +70,7 @@ pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object])
                 if is_object_paused(&live) {
                     applied.paused.push(object.to_string());
                 }
-                // `established` waits for a definition, and reports its health.
+                // `established` waits for CustomResourceDefinitions, and reports their health.
                 if object.stage() != ApplyStage::Definition {
                     let problem = health::problem(&live, addon.release);
                     applied.problems.extend(problem.map(|why| format!("{object} is not healthy: {why}")));
@@ -90,7 +90,7 @@ pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object])
     applied
 }
 
-/// Waits until the applied definitions are established, and notes their health. Returns the kinds that these definitions define. The API
+/// Waits until the applied CustomResourceDefinitions are established, and notes their health. Returns the kinds that they define. The API
 /// server serves these kinds now or soon.
 async fn established(
     objects: &Objects,
@@ -165,7 +165,7 @@ async fn apply_one(
     loop {
         let tried = try_one(objects, addon, object, taken_over).await;
         match tried {
-            // The API server starts to serve a kind's endpoint later or earlier than discovery lists the kind.
+            // Discovery may list a kind before or after the API server starts to serve the kind's endpoint.
             Err(Unapplied::NotServed(_)) if deadline.is_some_and(|deadline| Instant::now() < deadline) => {
                 objects.resources.forget();
                 sleep(LOOKED_AT_EVERY).await;

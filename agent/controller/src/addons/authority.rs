@@ -13,7 +13,7 @@ use super::objects::Objects;
 use super::resources::Resource;
 use kops_agent_kube::api_error::ApiError;
 
-/// The namespace of every Secret and Issuer, also if the add-on has another namespace.
+/// The namespace of the Secret and the Issuer of every add-on, also of add-ons in other namespaces.
 const NAMESPACE: &str = "kube-system";
 
 pub fn secret_name(addon: &str) -> String {

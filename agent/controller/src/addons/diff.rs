@@ -22,7 +22,7 @@ pub struct Difference {
     pub changed: Vec<Changed>,
     /// The objects that the apply would delete.
     pub pruned: Vec<String>,
-    /// The objects of the add-on's authority that the apply would create.
+    /// The objects of the add-on's own certificate authority that the apply would create.
     pub authority: Vec<String>,
     /// Why parts of the difference are unknown.
     pub problems: Vec<String>,

@@ -40,8 +40,7 @@ impl Objects {
         Objects { resources: Resources::new(client.clone()), events, client }
     }
 
-    /// Logs a change of objects and creates its Event. The caller calls it right after the change, even if the rest of the add-on
-    /// fails later.
+    /// Logs a change of objects and creates its Event. Call it right after the change, because the rest of the add-on may still fail.
     pub async fn tell(&self, reason: Reason, message: &str) {
         log::info!("{message}");
         self.events.tell_of_addons(reason, message).await;

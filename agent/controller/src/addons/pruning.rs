@@ -96,9 +96,8 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
     pruned
 }
 
-/// Returns the first object of the manifest that may replace the doomed object and is not available, with the reason. The doomed object
-/// must then stay. Returns `None` if the doomed object may be deleted. It may also be deleted if all unavailable replacements only wait for
-/// a host port that it holds.
+/// Returns why a doomed object must stay for now: the first object of the manifest that may replace it and is not available, with the
+/// reason. `None` if there is no such object, or if all such objects only wait for a host port that the doomed object holds.
 async fn holder(objects: &Objects, doomed: &Doomed, tried: &[Tried<'_>]) -> Option<String> {
     let Doomed { resource, object } = doomed;
     let holders = prune::holders(&resource.api.group, &resource.api.kind, tried);

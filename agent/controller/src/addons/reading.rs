@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use kops_agent_kube::api_error::answer;
 
-/// The version of the API server. It selects a channel's entries.
+/// The version of the API server. It decides which entries of a channel apply to the cluster.
 pub async fn server_version(client: &Client) -> Result<ServerVersion> {
     let said = answer(client.apiserver_version()).await.context("asking the API server for its version")?;
     ServerVersion::parse(&said.git_version).with_context(|| {
@@ -76,7 +76,7 @@ pub fn warn_of_left_out<'a>(left_out: impl Iterator<Item = &'a LeftOut>) {
     }
 }
 
-/// Reads the objects of an add-on's manifest. Fails if the manifest does not have the hash in kOps' own channel.
+/// Reads the objects of an add-on's manifest. Fails if kOps' own channel states another hash for the manifest.
 pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     addon.check()?;
     let url = addon.manifest_url()?;

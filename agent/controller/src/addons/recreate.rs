@@ -51,7 +51,8 @@ pub fn selector(object: &Object) -> String {
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
 }
 
-/// Whether a selector matches an object. A selector without a group or a namespace matches every group or namespace.
+/// Whether a selector matches an object. A selector without a group matches every group. A selector without a namespace matches every
+/// namespace.
 fn means(selector: &str, object: &Object) -> bool {
     let Some((kind, place)) = selector.split_once('/') else { return false };
     let (namespace, name) = place.split_once('/').map_or((None, place), |(space, name)| (Some(space), name));
@@ -62,9 +63,9 @@ fn means(selector: &str, object: &Object) -> bool {
         && name == object.name
 }
 
-/// Finds the selected objects in the manifest of the scene's one add-on. A dry run checks that the API server would create each of them.
-/// With `is_meant`, deletes the objects; the caller then applies the add-on. Returns the selected objects and their states. Fails if a
-/// selector does not match exactly one object, or if a deleted object still exists after the timeout.
+/// Finds the selected objects in the manifest of the only add-on in `scene`. A dry run checks that the API server would create each of
+/// them. With `is_meant`, deletes the objects; the caller then applies the add-on. Returns the selected objects and their states. Fails if
+/// a selector does not match exactly one object, or if a deleted object still exists after the timeout.
 pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<Vec<Recreation>> {
     let unusable = || Failure::new(Kind::AddonRefused, "the add-on has no usable entry in its channel");
     let addon = scene.addons().next().ok_or_else(unusable)?;

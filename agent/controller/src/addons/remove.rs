@@ -33,8 +33,8 @@ pub struct Removal {
     pub problems: Vec<String>,
 }
 
-/// With `is_meant`, deletes the objects of an add-on. Otherwise returns what would be deleted. The scene has all add-ons. Fails if a
-/// channel has the add-on, or if the cluster does not have it.
+/// With `is_meant`, deletes the objects of an add-on. Otherwise returns what would be deleted. `scene` must contain all add-ons. Fails if
+/// a channel has the add-on, or if the cluster does not have it.
 pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal> {
     let installed = scene.installed().await?;
     let namespaces: Vec<&String> = installed

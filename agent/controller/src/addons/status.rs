@@ -15,7 +15,7 @@ pub enum State {
     UpdateDue,
     /// The cluster has no version of the add-on.
     New,
-    /// Only the add-on's authority is missing.
+    /// Only the add-on's own certificate authority is missing.
     AuthorityDue,
     /// The channel's entry is invalid, so kops-agent cannot apply the add-on.
     Wrong,

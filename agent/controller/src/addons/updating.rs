@@ -35,7 +35,7 @@ pub struct Report {
     pub paused: Vec<String>,
     /// The number of Nodes marked for replacement.
     pub marked_nodes: usize,
-    /// Whether this update created the add-on's authority.
+    /// Whether this update created the add-on's own certificate authority.
     pub made_authority: bool,
     pub is_recorded: bool,
     /// The failures. Empty if all due work succeeded.

@@ -34,7 +34,7 @@ pub struct Bootstrap {
     pub(super) slots: Slots,
     pub(super) nodes: Nodes,
     pub(super) grants: Grants,
-    /// The address prefix that identifies a machine. Each peer's origin is derived from this prefix.
+    /// The length of the IPv6 prefix that identifies a machine. The origin of an IPv6 peer is its address, cut to this length.
     pub(super) machines: MachinePrefix,
     /// Whether a peer may be a load balancer that forwards connections of machines.
     pub(super) load_balancing: LoadBalancing,
@@ -157,7 +157,7 @@ impl Bootstrap {
     }
 
     /// Rejects a machine whose Node is Ready: the Node already has its certificates, so the sender may be a pod on it. If any pod could
-    /// have made the proof, rejects a machine whose Node is registered at all (upstream: `VerifyToken` in
+    /// have made the proof, also rejects a machine whose Node is registered but not Ready (upstream: `VerifyToken` in
     /// `upup/pkg/fi/cloudup/openstack/verifier.go`). A Node that a previous machine of this name left behind does not count, even while it
     /// still shows as Ready.
     async fn refuse_the_registered(&self, node: &VerifiedNode, proof: Proof) -> Result<(), Refusal> {
@@ -173,7 +173,8 @@ impl Bootstrap {
         let Some(found) = found else { return Ok(()) };
         if found.is_of_predecessor(node.launched) {
             log::info!(
-                "the Node {name} belongs to an earlier machine: it was last heard of before {} was started",
+                "the Node {name} belongs to an earlier machine: the Node's last heartbeat was before {} \
+                 was started",
                 node.instance
             );
             return Ok(());

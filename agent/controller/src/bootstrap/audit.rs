@@ -80,7 +80,7 @@ impl<'a> Record<'a> {
         self.log(refusal);
     }
 
-    /// Writes the log line. Cleans all texts first, because unverified peers wrote many of them and could add log lines.
+    /// Writes the log line. First makes each text one line, because unverified peers wrote many of these texts and could forge log lines.
     fn log(&self, refusal: Option<&Refusal>) {
         let clean = |text: &str| one_line(text, LONGEST_MESSAGE);
         let (node, instance) = (clean(&self.node.node_name), clean(&self.node.instance));

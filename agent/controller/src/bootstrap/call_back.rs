@@ -51,7 +51,8 @@ impl CallBack {
         }
     }
 
-    /// Calls a machine back to verify that it made the request. With `takes_constants`, a constant is a valid proof.
+    /// Calls a machine back to verify that it made the request. With `takes_constants`, also accepts the constant with which some releases
+    /// of nodeup answer every challenge.
     pub async fn prove(
         &self,
         node: &VerifiedNode,

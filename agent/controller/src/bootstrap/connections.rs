@@ -50,7 +50,7 @@ pub enum Outcome {
     Penalized,
 }
 
-/// The part of the connections to which a connection belongs.
+/// The share of all connections to which a connection belongs: the usual share, or the share of penalized origins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Usual,

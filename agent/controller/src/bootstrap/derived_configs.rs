@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout};
 
 /// The reason of a refusal by [`no_node_config`].
 pub(super) const NO_NODE_CONFIG: &str = "NoNodeConfig";
-/// How many groups may query publishers at the same time.
+/// How many groups may query the publishers of downloads for hashes at the same time.
 const AT_ONCE: usize = 2;
 
 /// The timeouts of a derivation, and its TTL.
@@ -34,7 +34,8 @@ const AT_ONCE: usize = 2;
 pub(super) struct Limits {
     /// How long a machine's request waits for a derivation.
     pub(super) waited_for: Duration,
-    /// Timeout of reading the store, and again of querying the publishers. It also ends a derivation for which no machine waits.
+    /// Timeout of two steps each: reading the store, and querying the publishers of downloads. It also ends a derivation for which no
+    /// machine waits.
     pub(super) done_within: Duration,
     /// The TTL of a finished derivation, successful or failed.
     pub(super) good_for: Duration,

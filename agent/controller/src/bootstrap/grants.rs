@@ -33,8 +33,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The TTL of a cached file. If a hundred machines of a group start together, they cause one read.
 const FILE_TTL: Duration = Duration::from_secs(5);
 
-/// The limits of deriving a configuration that kOps has not written. A publisher may use the whole timeout of its request, so `done_within`
-/// is longer than that timeout.
+/// The limits of deriving a configuration that kOps has not written. A request to a publisher of downloads may last until its own timeout,
+/// so `done_within` is longer than that timeout.
 const DERIVED: derived_configs::Limits =
     derived_configs::Limits { waited_for: TIMEOUT, done_within: Duration::from_secs(60), good_for: FILE_TTL };
 
@@ -247,7 +247,8 @@ impl Grants {
         String::from_utf8(text.to_vec()).map_err(|_| no_program(format!("{url} is not UTF-8")))
     }
 
-    /// Whether machines of this cluster may prove a request with a constant. False if the version of kOps is unknown.
+    /// Whether machines of this cluster may answer a challenge with a constant, as nodeup of some kOps releases does. False if the version
+    /// of kOps is unknown.
     pub async fn takes_constant_proofs(&self) -> bool {
         let version = self.kops_version().await.unwrap_or_default();
         version.is_some_and(|version| has_constant_proofs(&version))

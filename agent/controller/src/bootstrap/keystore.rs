@@ -99,7 +99,8 @@ impl Keystore {
                 now.1 = Arc::new(keys);
             }
             Err(error) => log::error!(
-                "the bootstrap server's keys and certificates have changed, but cannot be used; the earlier ones stay in use: {}",
+                "the bootstrap server's keys and certificates have changed, but cannot be used; the earlier keys \
+                 and certificates stay in use: {}",
                 error_text(&error)
             ),
         }
@@ -127,8 +128,8 @@ impl Files {
         all
     }
 
-    /// The file with the authorities that are trusted in addition to the signing authority. kOps gives its own pods no such file. A pod of
-    /// kOps has the authorities that verify the API server, but these may differ from the authorities of nodes.
+    /// The file with the authorities that are trusted in addition to the signing authority. A pod of kOps has no such file. It has the
+    /// authorities that verify the API server, but these may differ from the authorities of nodes.
     fn trusted(&self) -> PathBuf {
         self.folder.join(NODE_AUTHORITIES)
     }

@@ -47,7 +47,8 @@ struct State {
 }
 
 impl Allowance {
-    /// Counts one request. Returns the new end of the paid time. If the request is too early, the error is the time to wait.
+    /// Counts one request. Each request takes up one interval; the intervals follow each other. Returns the end of the last interval. If
+    /// the request is too early, the error is the time to wait.
     fn pay(self, paid_until: Option<Instant>, now: Instant) -> Result<Instant, Duration> {
         let begins = paid_until.map_or(now, |until| until.max(now));
         let too_early = begins.saturating_duration_since(now + self.every * self.burst.saturating_sub(1));
@@ -75,7 +76,7 @@ impl RateLimit {
             false => Some(elsewhere.pay(state.elsewhere.get(node).copied(), now)?),
         };
         let paid_by_all = of_all.pay(state.all_paid_until, now)?;
-        // Remove expired entries, which bounds the memory: `of_all` limits how many entries requests can add before the oldest entry
+        // Remove expired entries. This bounds the memory, because `of_all` limits how many entries are added before the oldest entry
         // expires.
         state.at_one_address.retain(|_, until| *until > now);
         state.elsewhere.retain(|_, until| *until > now);

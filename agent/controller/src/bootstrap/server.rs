@@ -73,7 +73,7 @@ const BACKLOG: u32 = 4096;
 const LONGEST_HEADER: usize = 16 * 1024;
 /// The maximum size of a body, in bytes. Five public keys in it need some 4 KiB. Each open connection may use almost this much memory.
 const LONGEST_BODY: usize = 32 * 1024;
-/// The maximum length of the problem that a node without a slot is told, in characters.
+/// The maximum length of the problem in the answer to a node that gets no slot, in characters.
 const LONGEST_TROUBLE: usize = 400;
 
 pub struct Server {
@@ -302,7 +302,8 @@ async fn answer(
 #[derive(Clone, Copy)]
 enum Requested<'a> {
     Certificates(Endpoint<'a>),
-    /// A slot. The value is the client certificate (DER), if the client presented one. It names the node.
+    /// `/slot`, for nodes that are about to restart their components. The value is the client certificate (DER), if the client presented
+    /// one. It names the node.
     Slot(Option<&'a [u8]>),
 }
 

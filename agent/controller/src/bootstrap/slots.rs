@@ -55,7 +55,7 @@ const NOT_SET_UP: &str = "SlotsNotSetUp";
 const LONGEST_TOLD: usize = 400;
 /// The annotation with the name of the last Node that held the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with the time for which the last Node had already held slots when it got this slot, in seconds.
+/// The annotation with the number of seconds for which the last holder had already held slots before it got this slot.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {
@@ -180,8 +180,7 @@ impl Slots {
         leases.iter().filter_map(of_lease).collect()
     }
 
-    /// A concurrent request of the node may have got another slot. In this case, releases the slot `taken`. Returns whether the node has
-    /// another slot.
+    /// Releases the slot `taken` if a concurrent request of the node has got another slot. Returns whether the node has another slot.
     async fn gives_way(&self, node: &str, group: &str, taken: u32) -> Result<bool, Refusal> {
         let leases = self.list(group).await?;
         let slots = self.slots(&leases, group, Instant::now());

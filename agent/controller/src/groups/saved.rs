@@ -13,8 +13,8 @@ use kops_agent_store::{Store, StoreError};
 
 use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
-/// The saved groups without a written configuration, each with a version. The version also changes with the cluster and with all other
-/// groups, because a group's role may change the labels of other groups. Fails if the store has groups but no cluster.
+/// The saved groups for which kOps has written no configuration, each with a version. A version also changes with the cluster and with
+/// every other group, because the role of one group may change the labels of others. Fails if the store has groups but no cluster.
 pub(super) async fn versions(
     store: &Store,
     base: &str,

@@ -12,7 +12,7 @@ use kops_agent_kube::lease::Leadership;
 
 /// The API server's status code for an invalid object.
 const INVALID: u16 = 422;
-/// The texts in a webhook's or policy's rejection of a request that the client has the right to make.
+/// The texts by which a webhook or a policy rejects a request, although the client has the right to make it.
 const DENIED: [&str; 2] = ["denied the request", "denied request"];
 
 impl NodeLabels {

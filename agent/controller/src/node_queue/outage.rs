@@ -18,7 +18,7 @@ pub const CLOUD_PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest
 #[derive(Debug)]
 pub struct Outage {
     pauses: Pauses,
-    /// The number of waiting Nodes, except the probe.
+    /// The number of waiting Nodes, without the Node of the probe.
     waiting: usize,
     /// The probe: the Node for which the cloud is asked now.
     trying: Option<String>,

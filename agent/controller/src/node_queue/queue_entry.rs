@@ -8,7 +8,7 @@ use kops_agent_net::retry::Pauses;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
-/// The number of writes to a Node without a backoff. A new Node whose group is being edited needs several writes.
+/// How many writes to a Node may follow each other without a backoff. A new Node whose group is being edited needs several writes.
 pub(super) const WRITES_AT_ONCE: u32 = 4;
 /// After this time without a write, earlier writes do not count. The time is longer than the longest backoff.
 pub(super) const WRITES_FORGOTTEN: Duration = Duration::from_secs(30 * 60);
@@ -97,7 +97,7 @@ impl QueueEntry {
         pause
     }
 
-    /// Whether the Node is not being reconciled, and is not queued except for a retry.
+    /// Whether the Node is not being reconciled, and is either not queued or only queued for a retry.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         !self.is_looked_at && (self.due.is_none() || self.failures > 0)

@@ -16,9 +16,9 @@ use kube::core::ApiResource;
 
 use super::{Answer, PodObject, not_ready, pod, ready, within};
 
-/// Checks that machines can bootstrap at each control plane, now and after kOps' kops-controller has stopped. While kops-controller listens
-/// on a control plane, only its Node or a pod shows that kops-agent runs there, too. A machine that replaces a control plane runs
-/// kops-agent only if its user-data starts the service.
+/// Checks that machines can bootstrap at each control plane, now and after kOps' kops-controller has stopped. While kops-controller
+/// listens on a control plane, only the Node of the control plane or a pod of kops-agent shows that kops-agent runs there, too. A machine
+/// that replaces a control plane runs kops-agent only if its user-data starts the service.
 pub(super) async fn servers(
     client: Result<&Client, Failure>,
     options: &KopsControllerOptions,
@@ -50,8 +50,8 @@ pub(super) async fn servers(
     }
     if !without.is_empty() {
         why.push(format!(
-            "a server listens on {}, but no report says that kops-agent runs there. Once kOps' kops-controller stops, machines may not \
-             bootstrap there",
+            "a server listens on {}, but no report says that kops-agent runs there. Once kOps' kops-controller stops, machines may be \
+             unable to bootstrap there",
             without.join(", ")
         ));
     }

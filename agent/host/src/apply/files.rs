@@ -96,7 +96,7 @@ impl Run<'_> {
             certificates.push(follows_certificate(file));
         }
         let mut sealed: Vec<(&str, Sealed)> = certificates.into_iter().zip(seal_all(staged)?).collect();
-        // Files of one certificate are renamed directly after each other, so that they match again after the shortest possible time.
+        // The files of one certificate are renamed directly after each other, so that they mismatch only for a moment.
         sealed.sort_by_key(|(certificate, _)| *certificate);
         place(sealed.into_iter().map(|(_, sealed)| sealed).collect())
     }

@@ -54,8 +54,8 @@ pub(super) struct Checked<'a> {
     is_guarded: bool,
 }
 
-/// A change whose inputs are all downloaded and verified. The machine is still unchanged. Only a machine that is not yet a node already has
-/// its packages.
+/// A change whose inputs are all downloaded and verified. The machine is still unchanged. The only exception: on a machine that is not yet
+/// a node, the packages may already be installed.
 pub(super) struct Prepared<'a> {
     change: Change<'a>,
     record: Record,
@@ -218,8 +218,7 @@ impl<'a> Begun<'a> {
 }
 
 impl Changed<'_> {
-    /// Removes unwanted resources, and records the node's new state. Also fails if a resource has failed whose failure did not stop the
-    /// run.
+    /// Removes unwanted resources, and records the node's new state. At the end, fails if the run had failures that did not stop it.
     pub(super) async fn settle(self, downloads: &Downloads) -> Result<Report> {
         let Changed { begun: Begun { change, mut record, written, run }, mut report } = self;
         let Change { host, plan, desired, secrets, progress, scope } = change;

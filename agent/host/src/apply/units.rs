@@ -140,9 +140,9 @@ impl Run<'_> {
     }
 
     /// Handles the failure of a unit that pods wait for. If a change of a working node caused the failure, returns an error, which rolls
-    /// the change back. Otherwise the run continues. If the unit did not run before, the change did not cause the failure: a hook, for
-    /// example, may always fail. This does not apply to the runtime and kubelet. Their health checks show whether they run without the
-    /// failed unit.
+    /// the change back. Otherwise the run continues, and the health checks of the runtime and kubelet show whether they work without the
+    /// failed unit. If the unit did not run before, the change did not cause the failure: a hook, for example, may always fail. This rule
+    /// does not apply to failures of the runtime and of kubelet.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
         // A full disk or a lost connection to systemd is not a failure of the unit.
         if !error.is_refusal() && !matches!(error, Error::Unhealthy { .. }) {

@@ -51,7 +51,7 @@ fn describes_the_next(entry: EntryType) -> bool {
         || entry.is_pax_global_extensions()
 }
 
-/// The description of a file, which comes from the preceding entries.
+/// The description of a file in an archive. It comes from the entries directly before the file.
 #[derive(Default)]
 struct Description {
     path: Option<Vec<u8>>,

@@ -37,7 +37,7 @@ pub(super) struct Fetching<'a> {
     is_sized: bool,
     /// The URL from which all bytes so far came. `None` if they came from several URLs or from an earlier run.
     source: Option<String>,
-    /// Whether bytes from several URLs did not have the right hash. If so, all bytes must come from one URL.
+    /// Whether a download whose bytes came from several URLs had a wrong hash. If so, all bytes must come from one URL.
     is_suspicious: bool,
     /// The URL and the version of all bytes so far. `None` if the server named no version.
     validator: Option<(String, String)>,
@@ -155,13 +155,13 @@ impl<'a> Fetching<'a> {
         self.run.servers.to_try(&urls).into_iter().map(str::to_owned).collect()
     }
 
-    /// Whether another server than that of `url` can be tried, and has not failed at this download.
+    /// Whether a server other than the server of `url` can be tried and has not failed at this download.
     fn has_untried_besides(&self, url: &str) -> bool {
         let has_failed = |other: &String| self.failures.iter().any(|failure| failure.url == *other);
         self.to_try().iter().any(|other| other != url && !has_failed(other))
     }
 
-    /// Whether another server than that of `url` can be tried.
+    /// Whether a server other than the server of `url` can be tried.
     fn has_others(&self, url: &str) -> bool {
         self.to_try().iter().any(|other| other != url)
     }

@@ -28,9 +28,9 @@ struct Kept {
 }
 
 impl Cache {
-    /// Removes downloads that belong neither to `wanted` (hashes) nor to the previous generation, and unfinished downloads of the previous
-    /// generation. If more than `limit` bytes remain, also removes files of the previous generation and then of the current generation, the
-    /// largest files first. Files of other programs stay.
+    /// Keeps all downloads with a hash in `wanted`, and the complete downloads of the previous generation. Removes all other downloads. If
+    /// the kept downloads have more than `limit` bytes, also removes some of them: first from the previous generation, then from `wanted`,
+    /// each time the largest first. Files of other programs stay.
     pub(super) fn trim(&self, wanted: &BTreeSet<&str>, limit: u64) -> Result<()> {
         let generations = self.advance(wanted)?;
         let mut kept = Vec::new();

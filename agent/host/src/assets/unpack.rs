@@ -88,7 +88,7 @@ pub(crate) fn member_digests(
     let is_right =
         for_each_piece(&mut archive, |_| Ok::<(), io::Error>(())).is_ok_and(|found| found == sha256);
     if is_right && archive.rewind().is_ok() {
-        // If the archive lacks a member or ends too early, the digests of the preceding members are still valid.
+        // If the archive lacks a member or ends too early, the digests of the members that were already read are still valid.
         let _ = unpack(&mut BufReader::new(archive), members, None, |member, _, content| {
             let digest = for_each_piece(content, |_| Ok::<(), io::Error>(()))?;
             digests.insert(member.to_owned(), digest);

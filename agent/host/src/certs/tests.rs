@@ -369,8 +369,8 @@ fn a_certificate_from_kops_controller_may_have_any_names() {
     assert_eq!(why(true, Duration::days(500)).as_deref(), Some("it has expired"));
 }
 
-/// Two CAs are trusted, and another CA begins to sign. If the node can get a new certificate, it requests one. Otherwise it keeps its
-/// certificate.
+/// Two CAs are trusted. First one of them signs, and later the other. If the node can get a new certificate, it requests one. Otherwise it
+/// keeps its certificate.
 #[test]
 fn a_certificate_of_an_old_trusted_authority_is_replaced() {
     let temp = tempfile::tempdir().unwrap();

@@ -123,7 +123,7 @@ impl Observer<'_> {
         })
     }
 
-    /// The free text within a text that was found, according to the last applied state.
+    /// The part of a found text that is free text of the specification ([`FreeText`]), according to the last applied state.
     pub(super) fn free_text_of(&self, id: &ResourceId, found: &str) -> Option<FreeText> {
         // Errors do not matter, because the result only decides which text is shown. Without the last applied state, the free text of the
         // desired file is used.

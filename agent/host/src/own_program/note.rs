@@ -16,7 +16,7 @@ const PATH: &str = "/var/lib/kops-agent/program.json";
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedProgram<'a> {
     pub sha256: &'a str,
-    /// The hash of the program file in which the program is named.
+    /// The hash of the program file, which is the file that names this program.
     pub file: &'a str,
 }
 
@@ -25,7 +25,7 @@ pub struct OrderedProgram<'a> {
 pub(super) struct Note {
     /// The SHA-256 of the program that was last installed or checked.
     sha256: String,
-    /// The hash of the program file in which this program is named.
+    /// The hash of the program file, which is the file that names this program.
     file: String,
     /// The services that were unhealthy before the switch to this program.
     pub(super) unhealthy: Vec<String>,
@@ -50,9 +50,9 @@ impl Note {
 }
 
 impl Host {
-    /// Notes the state before the switch to a program. Notes which of these services are unhealthy, and which resources of the agent
-    /// (`own`) the program changes. Also notes which packages the switch replaces, and the SHA-256 of the present program (`present`). The
-    /// new program counts as unchecked.
+    /// Notes the state before the switch to a program: which of these services are unhealthy, which resources of the agent (`own`) the
+    /// program changes, which packages the switch replaces, and the SHA-256 of the present program (`present`). The new program counts as
+    /// unchecked.
     pub fn note_switch(
         &self,
         to: OrderedProgram<'_>,

@@ -61,7 +61,8 @@ impl Host {
         self.restart_services(services, |_| false).await
     }
 
-    /// Restarts the services whose state is not fresh. If a restart fails, continues with the next service.
+    /// Restarts the services, except services for whose state `is_fresh` returns true. If a restart fails, continues with the next
+    /// service.
     async fn restart_services(
         &self,
         services: &[Service],

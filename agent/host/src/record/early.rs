@@ -9,7 +9,8 @@ use crate::staged::remove_file;
 
 use super::Record;
 
-/// The path of the claims of early units, below the root. The file is only read if there is no record.
+/// The path, below the root, of the claims of early units, which run before the other resources of the node are known. The file is only
+/// read if there is no record.
 const PATH: &str = "/var/lib/kops-agent/early-units.json";
 
 impl Record {

@@ -187,7 +187,8 @@ fn begun(resource: &Resource, written: &BTreeMap<String, String>) -> Option<Begu
     }
 }
 
-/// Whether resources of a kind are recorded. Files and mounts are. Packages, for example, are not, because others may use them.
+/// Whether resources of a kind are recorded. Files and mounts are recorded. Packages, for example, are not, because other programs may use
+/// them.
 fn has_record(kind: Kind) -> bool {
     let is_file = matches!(kind, Kind::File | Kind::Unit | Kind::KernelModule | Kind::PackageSource);
     is_file || matches!(kind, Kind::Directory | Kind::Symlink | Kind::HostsEntry) || kind.is_mount()

@@ -129,7 +129,6 @@ impl Journal {
         &self.attempt
     }
 
-    /// Whether the change is being rolled back.
     pub(crate) fn is_rolling_back(&self) -> bool {
         self.taken_back.is_some()
     }

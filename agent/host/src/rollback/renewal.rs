@@ -58,8 +58,8 @@ impl Host {
         };
         match &record.renewal_failure {
             Some(failure) if self.is_within(AFTER_ROLLBACK, &failure.at) => put_off(&format!(
-                "the renewal at {} was rolled back, and is tried again after a day, or at once by \
-                 `kops-agent converge`: {}",
+                "the renewal at {} was rolled back: {}. The next try is a day later; to try now, run \
+                 `kops-agent converge`",
                 failure.at, failure.problem
             )),
             _ => Ok(Renewing::Free(interrupted, record.config_hash)),
@@ -74,7 +74,7 @@ impl Host {
     }
 }
 
-/// Records a rolled-back renewal. A change that was rejected earlier stays rejected.
+/// Records a rolled-back renewal. Does not replace the record of a change that was rejected earlier, so that change stays rejected.
 pub(super) fn record_renewal_rolled_back(
     root: &Root,
     mut record: Record,

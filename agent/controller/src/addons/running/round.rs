@@ -22,7 +22,7 @@ use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::Leadership;
 
-/// How long a found authority is assumed to exist. During this time, rounds do not look it up again.
+/// How long an add-on's certificate authority is assumed to exist after it was found. During this time, rounds do not look it up again.
 const AUTHORITY_STANDS: Duration = Duration::from_secs(60 * 60);
 
 /// The input of rounds, and the state that one round passes to the next.
@@ -32,7 +32,7 @@ pub struct Rounds {
     objects: Objects,
     leadership: Leadership,
     attempts: Attempts,
-    /// When each add-on's authority was last found.
+    /// When each add-on's own certificate authority was last found.
     authorities: BTreeMap<String, Instant>,
 }
 

@@ -138,7 +138,7 @@ impl Telling {
     }
 }
 
-/// The last words of each message subject that is about a skipped entry.
+/// The end of the subject of each message about a skipped entry.
 const PASSED_OVER: &str = "is skipped";
 
 fn passed_over(addon: &str) -> String {

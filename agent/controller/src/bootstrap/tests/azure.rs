@@ -84,7 +84,7 @@ async fn a_machine_that_azure_vouches_for_and_that_answers_its_call_back_becomes
     assert_is_for(&certificates["kubelet"], "O=system:nodes, CN=system:node:nodes000000", &[]);
     assert_is_for(&certificates["kubelet-server"], "CN=nodes000000", &worker.machine.private_ips);
 
-    // For one request, a second document counts as the same token.
+    // A second document for the same request counts as the same token.
     let (status, _) = world.ask(&worker.token(&body), body).await;
     assert_eq!((status, world.counted("TokenReplayed")), (403, true));
     world.ready.lock().insert("nodes000000".into());

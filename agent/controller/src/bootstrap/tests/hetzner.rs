@@ -307,7 +307,7 @@ async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
     }
 }
 
-/// The server does not know the load balancer's address, but knows the addresses of all servers.
+/// The bootstrap server does not know the load balancer's address, but knows the addresses of all Hetzner servers.
 #[tokio::test]
 async fn only_an_address_of_no_server_may_be_a_load_balancers() {
     let world = World::behind_a_load_balancer().await;
