@@ -119,8 +119,8 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     })
 }
 
-/// Fails if the store has a file with the version of kOps, but this machine may not read it. Without the version, the agent would decide
-/// the nodes by the newest known kOps release.
+/// Fails if the store has a file with the version of kOps, but this machine may not read it. Without the version, the agent would apply the
+/// rules of the newest known kOps release.
 pub(crate) async fn require_kops_version(store: &Store, base: &str) -> Result<()> {
     match store.read_if_present(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(_) | Found::Absent => Ok(()),

@@ -43,7 +43,7 @@ pub struct SourceOptions {
     pub on_hash_mismatch: OnHashMismatch,
     /// Which configuration of its group the node uses.
     pub follow: Follow,
-    /// The root directory of the machine that the node is decided for.
+    /// The root directory of the machine whose node the agent plans.
     pub node_root: PathBuf,
 }
 

@@ -13,7 +13,7 @@ pub fn node(node: &NodeConfig) -> Value {
     document(serde_json::to_value(node).unwrap_or_default())
 }
 
-/// Hides the free text of a document, and the credentials in its URLs.
+/// Hides the texts of a document that a user wrote freely, such as the contents of files, and the credentials in its URLs.
 #[must_use]
 pub fn document(mut document: Value) -> Value {
     free_text::for_each(&mut document, &mut |value| *value = Value::from(MARK));

@@ -77,7 +77,7 @@ pub struct ClusterSpec {
     pub kube_proxy: Option<KubeProxyConfig>,
     pub kubelet: Option<KubeletConfigSpec>,
     pub control_plane_kubelet: Option<KubeletConfigSpec>,
-    /// Cloud settings that do not depend on the cloud.
+    /// Settings for the use of the cloud that are equal on all clouds.
     pub cloud_config: Option<CloudConfiguration>,
     /// The controller that publishes the cluster's names in external DNS.
     #[serde(rename = "externalDNS")]
