@@ -74,8 +74,9 @@ fn parts(version: &str) -> Option<(u64, u64, bool)> {
     Some((minor_of(version)?, patch, !preview.is_empty()))
 }
 
-/// Whether nodeup and kops-controller of this version prove a request with a constant text (`buildChallengeResponse` in
-/// pkg/bootstrap/challenge_server.go). This is true for 1.34.0, 1.34.1, and the previews of 1.35.0.
+/// Whether nodeup of this version answers a challenge of kops-controller with a constant text (`buildChallengeResponse` in
+/// pkg/bootstrap/challenge_server.go). This is true for 1.34.0, 1.34.1, and the previews of 1.35.0, whose kops-controller expects this
+/// text.
 pub fn has_constant_proofs(version: &str) -> bool {
     match parts(version) {
         Some((34, patch, _)) => patch < 2,
@@ -143,7 +144,7 @@ impl KopsRelease {
         minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
     }
 
-    /// Whether the fields of a worker's configuration may not show which release wrote it.
+    /// Whether another release may write a worker's configuration with the same fields as this release.
     fn is_ambiguous(self) -> bool {
         self.is_at_most(36)
     }
@@ -176,13 +177,13 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether kOps reads a manifest in place of a channel as a channel with one add-on. Older releases read the manifest as an empty
-    /// channel (`ParseAddons` in channels/pkg/channels/addons.go).
+    /// Whether kOps accepts a manifest at the URL of a channel, and reads it as a channel with one add-on. Older releases read the manifest
+    /// as an empty channel (`ParseAddons` in channels/pkg/channels/addons.go).
     pub fn takes_manifests_for_channels(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether an object of an add-on is unhealthy if any condition is False. Newer releases ignore conditions of unknown types
+    /// Whether an add-on's object counts as unhealthy if any of its conditions is False. Newer releases ignore conditions of unknown types
     /// (pkg/applylib/applyset/health.go).
     pub fn all_conditions_tell_of_health(self) -> bool {
         self.is_at_most(35)
@@ -209,7 +210,7 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether the boot config has the servers' addresses and, separately, the name in the servers' certificate.
+    /// Whether a boot config that names kops-controllers by address also has the name in their certificates.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }
@@ -286,7 +287,7 @@ impl KopsRelease {
         !self.is_at_most(34)
     }
 
-    /// Whether kube-scheduler always asks the API server to authenticate clients of its own endpoints.
+    /// Whether kube-scheduler must read from the API server how to authenticate the clients of its own endpoints.
     pub fn kube_scheduler_must_look_up_users(self) -> bool {
         !self.is_at_most(34)
     }

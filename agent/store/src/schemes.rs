@@ -96,7 +96,7 @@ const NEVER_READ: [(&str, &str); 3] = [
     (
         // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, whose operations all fail.
         "k8s",
-        "the API server that kOps keeps the cluster at has no files for nodes, and kOps' own nodeup reads no files there; set \
+        "the API server in which kOps stores the cluster has no files for nodes, and kOps' own nodeup cannot read any there; set \
          spec.configStore.base to a store with files for nodes",
     ),
     // Upstream: `buildMemFSPath` in util/pkg/vfs/context.go.

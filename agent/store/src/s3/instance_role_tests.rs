@@ -22,7 +22,7 @@ async fn child() {
     }
 }
 
-/// Returns the output of the child process, and whether the process succeeded.
+/// Runs the test `child` in a process with these variables and an empty home folder. Returns its output, and whether it succeeded.
 async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
