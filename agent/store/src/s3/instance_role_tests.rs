@@ -14,7 +14,7 @@ use kops_agent_tests::fake_imds::FakeImds;
 const URL: &str = "s3://state/a.example.com/config";
 
 #[tokio::test]
-#[ignore = "is run by the tests below, in an environment of theirs"]
+#[ignore = "the tests below run it in a process with other variables"]
 async fn child() {
     match Store::new(&[]).unwrap().read(URL).await {
         Ok(bytes) => assert_eq!(bytes, b"kind: Cluster"),
