@@ -202,8 +202,8 @@ impl Unanswered {
 
     fn about(self, asset: &AssetUrl) -> anyhow::Error {
         self.0.context(format!(
-            "asking for the SHA-256 of {}, which no configuration has; check the network, or give the hash \
-             with --asset-hashes",
+            "asking for the SHA-256 of {}, because no configuration contains it; check the network, or give the \
+             hash with --asset-hashes",
             shown_url(&asset.download_url)
         ))
     }

@@ -68,8 +68,8 @@ pub enum BootstrapError {
     },
     /// This node is ready. No server gives a ready node the current configuration or the program file.
     #[error(
-        "cannot follow: {server} gives nothing to a node that is ready, and no server answers /renew with {what}; \
-         `kops-agent controller` of this version must serve port 3988, and kubelet's certificate must be valid"
+        "cannot follow: {server} gives nothing to a node that is ready, and no server answers /renew with {what}; check \
+         that `kops-agent controller` of this version serves port 3988, and that kubelet's certificate is valid"
     )]
     NotFollowed { server: String, what: &'static str },
     #[error(

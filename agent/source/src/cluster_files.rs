@@ -225,7 +225,7 @@ async fn roles(
     }
     let folder = format!("{base}/instancegroup");
     let listed = store.list(&folder).await.context(
-        "finding the cluster's instance groups, which decide labels of the control plane (not needed with --config-from nodeup-config)",
+        "finding the cluster's instance groups, on which labels of the control plane depend (not needed with --config-from nodeup-config)",
     )?;
     let others = listed.into_iter().filter(|name| name != own_name);
     let role = async |name: String| {

@@ -132,8 +132,8 @@ pub(crate) async fn derived(
                 return Ok(Configuration::of_proven(derivation, derived));
             }
             Proof::Unhashed(urls) => format!(
-                "cannot tell whether the cluster spec gives the configuration that the user-data pins, because the hashes of these \
-                 downloads are not known (give the hashes with --asset-hashes FILE):\n{}",
+                "cannot compare the cluster spec with the configuration that the user-data pins, because the hashes of these \
+                 downloads are unknown; give the hashes with --asset-hashes FILE:\n{}",
                 indented(&urls)
             ),
             Proof::Differs(actual) => format!(
@@ -148,8 +148,8 @@ pub(crate) async fn derived(
             // does not match here. So the mirror's hash is refused.
             OnHashMismatch::Warn if !derivation.told_by_mirrors.is_empty() => {
                 return Err(Failure::new(Kind::SpecDiffers, format!(
-                    "{problem}\nthe derived configuration is not used, because mirrors gave the hashes of their own downloads (give the \
-                     hashes with --asset-hashes):\n{}",
+                    "{problem}\nthe derived configuration is not used, because mirrors gave the hashes of their own downloads; give the \
+                     hashes with --asset-hashes:\n{}",
                     indented(&derivation.told_by_mirrors)
                 ))
                 .into());

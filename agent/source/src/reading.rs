@@ -303,7 +303,7 @@ async fn complete(
         each(spec.inputs.wanted_manifests(), of_store),
         cluster_files::kops_version(store, base),
     );
-    // Many worker roles may not read the file with the version.
+    // The version is optional, because the IAM roles of many workers may not read the file with the version.
     spec.inputs.kops_version = version?.map(Told::by_version_file);
     for (name, keyset) in keysets? {
         match keyset {

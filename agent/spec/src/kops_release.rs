@@ -215,12 +215,12 @@ impl KopsRelease {
         !self.is_at_most(35)
     }
 
-    /// Whether the boot config of an IPv6-only cluster has only the IPv6 addresses of servers.
+    /// Whether the boot config of an IPv6-only cluster contains only the IPv6 addresses of the API.
     pub fn tells_reachable_addresses_only(self) -> bool {
         !self.is_at_most(36)
     }
 
-    /// Whether a worker of a gossip cluster uses no gossip if it knows the addresses of the API server.
+    /// Whether a worker of a gossip cluster uses the addresses of the API server instead of gossip, if it knows them.
     pub fn addresses_replace_gossip(self) -> bool {
         !self.is_at_most(35)
     }
@@ -394,7 +394,7 @@ impl KopsRelease {
         if self.is_at_most(36) { (1, 6) } else { (2, 1) }
     }
 
-    /// Whether kubelet's credential provider for Google's registries is a dated build from a separate bucket.
+    /// Whether kubelet's credential provider for Google's registries has a date in its version, and comes from a separate bucket.
     pub fn has_dated_gce_credential_provider(self) -> bool {
         self.is_at_most(34)
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::error::SpecError;
 use super::go_value::kind;
 
-/// A field whose name or place in the internal API is different.
+/// A field whose name or place differs between a file and the internal API.
 ///
 /// Paths are dotted. `[]` after a name stands for every item of the list.
 #[derive(Clone, Copy, Debug)]

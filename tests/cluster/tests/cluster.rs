@@ -58,7 +58,7 @@ pub struct Plan {
     pub name: &'static str,
     pub id: &'static str,
     pub group: &'static str,
-    /// The number of the machine's address in the cluster's network.
+    /// The number of the machine's address within the network's range of addresses.
     pub number: u8,
 }
 
@@ -119,7 +119,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Powers on the machines in a network with addresses of this family. Only waits until each machine has a PID 1. `machines` must list
+    /// Powers on the machines in a network with addresses of this family. Returns as soon as each machine has a PID 1. `machines` must list
     /// the control planes first.
     pub fn power_on(suite: &str, machines: &'static [Plan], family: Family) -> Cluster {
         Cluster::power_on_with(suite, machines, family, &Software::newest())
