@@ -27,8 +27,7 @@ const ADDRESS: &str = "192.0.2.10";
 const MAC: &str = "02:00:00:00:00:01";
 const NAME: &str = "supposed";
 
-/// The hypothetical machines of a group, for a kOps release and a cloud. The image and the machine types of the group may exclude some
-/// machines.
+/// The machines that a group may have, by kOps release and cloud. The image and the machine types of the group may exclude some machines.
 pub fn machines(cloud: CloudProvider, release: KopsRelease, group: &InstanceGroupSpec) -> Vec<Facts> {
     of_group::narrowed(all_machines(cloud, release), cloud, group)
 }

@@ -86,7 +86,6 @@ pub fn has_constant_proofs(version: &str) -> bool {
 }
 
 impl KopsRelease {
-    /// The newest known release.
     pub const NEWEST: KopsRelease = KopsRelease { minor: NEWEST_KNOWN_MINOR };
 
     /// All supported releases, the oldest first.
@@ -107,9 +106,9 @@ impl KopsRelease {
         Ok(KopsRelease { minor: minor.min(NEWEST_KNOWN_MINOR) })
     }
 
-    /// Infers the release from the fields of the configuration. kOps writes `usesLegacyGossip` up to 1.36, and `channels` up to 1.35. Up to
-    /// 1.34, kOps writes the pause image into kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go). Workers of
-    /// 1.35 and 1.36 have equal fields. So a worker counts as 1.35 only if its Kubernetes version is too old for 1.36.
+    /// Infers the release from fields that only some releases write: `usesLegacyGossip` up to 1.36, `channels` up to 1.35, and kubelet's
+    /// pause image up to 1.34 (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go). Workers of 1.35 and 1.36 have equal fields. So
+    /// a worker counts as 1.35 only if its Kubernetes version is too old for 1.36.
     fn of_fields(config: &NodeupConfig) -> KopsRelease {
         let is_before_1_36 =
             !config.channels.is_empty() || !KopsRelease { minor: 36 }.takes_kubernetes_of(config);
@@ -125,8 +124,9 @@ impl KopsRelease {
         KopsRelease { minor }
     }
 
-    /// Whether this release can have written this configuration. Releases after 1.34 always write containerd's pause image. They write
-    /// kubelet's pause image only if the cluster spec has one (pkg/model/components/containerd.go).
+    /// Whether this release can have written this configuration, by the fields that only some releases write. Releases after 1.34 always
+    /// write containerd's pause image. They write kubelet's pause image only if the cluster spec has one
+    /// (pkg/model/components/containerd.go).
     fn may_have_written(self, config: &NodeupConfig) -> bool {
         let names_pause_image_as_1_34 = !config.kubelet_config.pod_infra_container_image.is_empty()
             && config.containerd_config.as_ref().is_none_or(|containerd| containerd.sandbox_image.is_none());

@@ -162,7 +162,8 @@ pub fn version_of(program: &Path) -> Version {
     Version { text, sha256: sha256_hex(&fs::read(program).unwrap()) }
 }
 
-/// The next version and its program. The program is `program`, whose version is `present`, with a different version number.
+/// Returns the version after `present`, and its program: a copy of `program`, in which the next version's text replaces the text of
+/// `present`.
 pub fn next(program: &Path, present: &Version) -> (Version, Vec<u8>) {
     let (now, commit) = present.text.split_once(' ').unwrap();
     let text = format!("{} {commit}", next_patch(now));
