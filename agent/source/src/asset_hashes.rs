@@ -67,8 +67,8 @@ pub fn read_file(path: Option<&Path>) -> Result<KnownHashes> {
 }
 
 const AT_ONCE: usize = 8;
-/// How long requests to busy servers are retried, in total for all hashes. Meanwhile, a machine waits that requests its configuration from
-/// kops-controller.
+/// How long requests to busy servers are retried, in total for all hashes. Meanwhile, a machine that requests its configuration from
+/// kops-controller waits.
 const BUSY_FOR: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum size of a list of hashes, in bytes. A longer response is no list of hashes.

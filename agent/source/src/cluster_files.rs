@@ -43,8 +43,8 @@ pub struct ClusterFiles {
     pub bootstrap_channel: Option<String>,
     /// The manifests of add-ons that the derivation needs, by path.
     pub addon_manifests: BTreeMap<String, String>,
-    /// The files that this machine may not read. They may be missing, too. Keysets are not in this list: a worker may read no keyset, and
-    /// its boot config has the parts of keysets that it needs, such as certificates.
+    /// The files that this machine may not read. Some of them may not exist. Keysets are not in this list: a worker usually may read none,
+    /// and its boot config has the parts of keysets that it needs, such as certificates.
     pub denied: Vec<StoreError>,
     /// Why this machine may not read a keyset, by the id of the keyset.
     pub denied_keysets: BTreeMap<String, String>,

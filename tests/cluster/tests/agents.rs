@@ -50,8 +50,8 @@ impl Version {
 }
 
 /// A rollout changes all machines to the next version of kops-agent, and a second rollout changes them back. Only kops-agent's own services
-/// restart. No kubelet, containerd or container ends, no Node is cordoned or takes a slot, no request to the workload fails, and no Node is
-/// lost.
+/// restart: kubelet, containerd and all containers keep running. No Node is cordoned, takes a slot or is lost, and no request to the
+/// workload fails.
 pub fn an_agent_is_upgraded_and_downgraded(cluster: &Cluster) {
     let old = published_present(cluster);
     let new = published_next(cluster, &old);
