@@ -69,8 +69,8 @@ tell_systemd() {
 
 @ENVIRONMENT@
 
-# Container-Optimized OS mounts /opt read-only, but allows programs in /var/lib/toolbox. This folder does not identify the system,
-# because Flatcar's `toolbox` creates it, too.
+# Container-Optimized OS mounts /opt read-only, but allows programs in /var/lib/toolbox. Flatcar may have this folder, too, so
+# only /etc/os-release shows which system this is.
 install=/opt/kops
 if grep -qE '^ID="?cos"?$' /etc/os-release 2>/dev/null; then install=/var/lib/toolbox/kops; fi
 program=$install/bin/kops-agent

@@ -1,5 +1,5 @@
-# Functions for the benchmarks in this folder: the measured program, a mirror with programs as large as Kubernetes' programs, and
-# measuring.
+# Functions for the benchmarks in this folder. They find the program to measure, make a mirror with programs as large as
+# Kubernetes' programs, and measure commands.
 # shellcheck shell=bash disable=SC2154,SC2034
 # The benchmarks set `work` (their own folder), `LOG`, and `AT` (the command that runs each measured command).
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

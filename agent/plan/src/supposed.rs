@@ -27,8 +27,7 @@ const ADDRESS: &str = "192.0.2.10";
 const MAC: &str = "02:00:00:00:00:01";
 const NAME: &str = "supposed";
 
-/// The hypothetical machines of a group, for a kOps release and a cloud. The image and the machine types of the group may exclude some
-/// machines.
+/// The machines that a group may have, by kOps release and cloud. The image and the machine types of the group may exclude some machines.
 pub fn machines(cloud: CloudProvider, release: KopsRelease, group: &InstanceGroupSpec) -> Vec<Facts> {
     of_group::narrowed(all_machines(cloud, release), cloud, group)
 }
@@ -91,9 +90,11 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
     facts
 }
 
-/// Merges the problems of all machines and removes duplicates. A problem of all machines stays a problem. A problem of only some machines
-/// becomes a warning that names them. If every machine has a problem that only some machines have, these problems stay problems. A warning
-/// of only some machines names them, too. If a machine's list of problems is cut, the machine counts as if it had every problem.
+/// Merges the problems and warnings of all machines, and removes duplicates.
+///
+/// A problem that all machines have stays a problem. A problem that only some machines have becomes a warning that names them. But if every
+/// machine has a problem of the second kind, no machine works, so these problems stay problems. A warning of only some machines names them,
+/// too. If a machine's list of problems is cut, the machine counts as if it had every problem.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();
@@ -117,15 +118,15 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     }
     for warning in once(told.iter().flat_map(|(_, problems)| problems.warnings())) {
         let has = |problems: &Problems| problems.may_have_warning(warning);
-        // The list of warnings may be incomplete for a machine with problems. So that machine counts only if it has this warning.
+        // A machine with problems may have warnings that its list lacks. So such a machine counts only if its list has this warning.
         let decided = told.iter().filter(|(_, problems)| problems.is_empty() || has(problems));
         merged.warn(warning.field.clone(), with_names(warning, decided, has));
     }
     merged
 }
 
-/// A copy of the group without the settings that cause no problems on its machines: sizes, subnets, metadata, and the name of most groups.
-/// Two groups of a cluster with equal copies have equal problems.
+/// A copy of the group with only the settings that can cause problems on its machines. The copy lacks sizes, subnets, metadata and, for
+/// most groups, the name. Two groups of a cluster with equal copies have equal problems.
 pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
     let InstanceGroup { metadata, spec } = group;
     let mut decisive = InstanceGroup { spec: spec.clone(), ..InstanceGroup::default() };
@@ -143,10 +144,11 @@ pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
     decisive
 }
 
-/// Merges the problems of several completed clusters, field by field, with the texts of the first cluster. The result has a field only if
-/// each cluster has a problem or a warning for that field. The field has a problem only if each cluster has a problem for it, and otherwise
-/// a warning. If the list of a cluster is cut, the cluster counts as if it had a problem for every field. The function stops early if no
-/// field is left.
+/// Returns the problems that several completions of a cluster have in common, by field.
+///
+/// The result has a field only if each completion has a problem or a warning for this field. If each completion has a problem for it, the
+/// result has a problem, too. Otherwise it has a warning. If a completion's list of problems is cut, the completion counts as if it had a
+/// problem for every field. The function stops early if no field is left.
 pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<Problems, E> {
     let mut told = told.into_iter();
     let mut common = told.next().transpose()?.unwrap_or_default();

@@ -8,7 +8,7 @@ use serde_with::skip_serializing_none;
 
 pub use text::{in_seconds, summary, table};
 
-/// The number of longest steps to show.
+/// The maximum number of steps that a summary shows. It shows the longest steps.
 const LONGEST: usize = 3;
 
 /// The kind of work that a step does. The lower bound of a run's duration depends on it.

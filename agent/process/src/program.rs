@@ -19,9 +19,9 @@ const OF_PACKAGES: &str = "/usr/bin/kops-agent";
 /// The beginning of a command of this program in a text.
 const COMMAND: &str = "`kops-agent ";
 
-/// The environment variable with the final path of a program that is tried under a temporary name. [`path`] returns the final path, so the
-/// tried program plans the same units as after its installation. The variable is ignored unless the program has the temporary name beside
-/// the final path. So a program in use never plans units of another program.
+/// The environment variable for a new program that is tried under a temporary name. Its value is the path at which the program will be
+/// installed. [`path`] then returns this path, so the new program plans the same units as after its installation. The variable has no
+/// effect on a program that has another name than the temporary name beside this path. So it cannot mislead an installed program.
 pub const PATH_TO_BE: &str = "KOPS_AGENT_PATH_TO_BE";
 
 /// The path from which this program was started. After an upgrade, the file at this path is the new program.

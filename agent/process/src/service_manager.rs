@@ -23,7 +23,7 @@ use crate::program::with_path_in_commands;
 pub const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The interval of reports that a run is alive, unless systemd's watchdog needs a shorter interval.
 const BEAT: Duration = Duration::from_secs(20);
-/// Each report extends systemd's timeout by this many intervals, so a single lost report does not end a run.
+/// The number of intervals by which each report extends systemd's timeout, so that a single lost report does not end a run.
 const BEATS: u32 = 3;
 /// The maximum length of a status, in characters. `systemctl status` cannot show a longer text usefully in one line.
 const LONGEST_STATUS: usize = 300;

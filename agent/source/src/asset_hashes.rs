@@ -67,8 +67,8 @@ pub fn read_file(path: Option<&Path>) -> Result<KnownHashes> {
 }
 
 const AT_ONCE: usize = 8;
-/// How long requests to busy servers are retried, in total for all hashes. A machine that requests its configuration from kops-controller
-/// waits this long.
+/// How long requests to busy servers are retried, in total for all hashes. Meanwhile, a machine that requests its configuration from
+/// kops-controller waits.
 const BUSY_FOR: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum size of a list of hashes, in bytes. A longer response is no list of hashes.
@@ -181,7 +181,7 @@ fn is_loopback_server(url: &Url) -> bool {
     host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// No server that may know a hash could be reached.
+/// The request for a hash failed, because no server can be reached, or because a server is busy.
 #[derive(Debug)]
 struct Unanswered(anyhow::Error);
 
@@ -202,8 +202,8 @@ impl Unanswered {
 
     fn about(self, asset: &AssetUrl) -> anyhow::Error {
         self.0.context(format!(
-            "asking for the SHA-256 of {}, which no configuration has; check the network, or give the hash \
-             with --asset-hashes",
+            "asking for the SHA-256 of {}, because no configuration contains it; check the network, or give the \
+             hash with --asset-hashes",
             shown_url(&asset.download_url)
         ))
     }

@@ -44,11 +44,12 @@ use round::{Failures, ask_each};
 use server::{Failure, NoServer, Server};
 pub use slot::NoAnswer;
 
-/// The first pause between two rounds if a server answers that it cannot serve yet. The pauses grow up to [`LONGEST_PAUSE`].
+/// The first pause between two rounds of requests to all servers, if a server answers that it cannot serve yet. The pauses grow up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest pause between two rounds if nothing listens at any address. Such a round causes no load on servers, and this machine only
-/// makes a proof. With a longer pause, a machine that boots together with its control plane would join late.
+/// The longest pause between two rounds if nothing listens at any address. Such a round costs no server anything, and costs this machine
+/// only a new proof of its identity. With a longer pause, a machine that boots together with its control plane would join late.
 const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why kops-controller did not give the requested data.
@@ -67,8 +68,8 @@ pub enum BootstrapError {
     },
     /// This node is ready. No server gives a ready node the current configuration or the program file.
     #[error(
-        "cannot follow: {server} gives nothing to a node that is ready, and no server answers /renew with {what}; \
-         `kops-agent controller` of this version must serve port 3988, and kubelet's certificate must be valid"
+        "cannot follow: {server} gives nothing to a node that is ready, and no server answers /renew with {what}; check \
+         that `kops-agent controller` of this version serves port 3988, and that kubelet's certificate is valid"
     )]
     NotFollowed { server: String, what: &'static str },
     #[error(
@@ -86,7 +87,7 @@ pub enum BootstrapError {
     NoServer(#[from] NoServer),
     #[error("cannot prove this machine's identity to kops-controller: {0}")]
     Authentication(#[from] AuthenticationError),
-    /// The server for kops-controller's call-back cannot start.
+    /// The server on this machine that kops-controller calls back cannot start.
     #[error(transparent)]
     Callback(#[from] CallbackServerError),
     #[error("cannot ask kops-controller: {0}")]
@@ -139,7 +140,7 @@ fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Inval
     }
 }
 
-/// The kops-controllers of a cluster, for one of its machines.
+/// A client of the kops-controllers of a cluster, for one of its machines.
 #[derive(Clone, Debug)]
 pub struct KopsController {
     /// The URLs of the servers. Each server gives equivalent answers.
@@ -351,7 +352,7 @@ impl KopsController {
 struct Asking {
     authenticator: Box<dyn Authenticator>,
     trust: rustls::ClientConfig,
-    /// Answers kops-controller's call-back, if the cloud's kops-controller calls back.
+    /// Answers the call-back with which kops-controller verifies this machine. `None` on clouds without a call-back.
     callback: Option<CallbackServer>,
     request: BootstrapRequest,
     /// The proof that this machine is already a node. Without this proof, a Ready Node with this machine's name may belong to another
@@ -369,11 +370,12 @@ impl Asking {
     ) -> Result<(String, T), Failures> {
         let ask = async |server: &Server, address| self.try_at(server, address, trust, &accept).await;
         let asked = ask_each(servers, ask).await;
-        // Servers with one DNS name may run different kOps releases. So the form of the token changes only after all of them were asked.
+        // kOps releases expect different forms of the token, and servers with one DNS name may run different releases. So the form changes
+        // only after a whole round.
         if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
-        // The form of the proof also changes only after all servers were asked.
+        // For the same reason, the form of the proof for the call-back changes only after a whole round.
         if let (Some(callback), Err(failed)) = (&self.callback, &asked)
             && failed.has_failed_call_back()
         {

@@ -43,8 +43,8 @@ pub struct ClusterFiles {
     pub bootstrap_channel: Option<String>,
     /// The manifests of add-ons that the derivation needs, by path.
     pub addon_manifests: BTreeMap<String, String>,
-    /// The files that this machine may not read. They may be missing, too. Keysets are not in this list: a worker may read no keyset, and
-    /// its boot config has the parts of keysets that it needs, such as certificates.
+    /// The files that this machine may not read. Some of them may not exist. Keysets are not in this list: a worker usually may read none,
+    /// and its boot config has the parts of keysets that it needs, such as certificates.
     pub denied: Vec<StoreError>,
     /// Why this machine may not read a keyset, by the id of the keyset.
     pub denied_keysets: BTreeMap<String, String>,
@@ -119,8 +119,8 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     })
 }
 
-/// Fails if the store has a file with the version of kOps, but this machine may not read it. Without the version, the agent would decide
-/// the nodes by the newest known kOps release.
+/// Fails if the store has a file with the version of kOps, but this machine may not read it. Without the version, the agent would apply the
+/// rules of the newest known kOps release.
 pub(crate) async fn require_kops_version(store: &Store, base: &str) -> Result<()> {
     match store.read_if_present(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(_) | Found::Absent => Ok(()),
@@ -225,7 +225,7 @@ async fn roles(
     }
     let folder = format!("{base}/instancegroup");
     let listed = store.list(&folder).await.context(
-        "finding the cluster's instance groups, which decide labels of the control plane (not needed with --config-from nodeup-config)",
+        "finding the cluster's instance groups, on which labels of the control plane depend (not needed with --config-from nodeup-config)",
     )?;
     let others = listed.into_iter().filter(|name| name != own_name);
     let role = async |name: String| {

@@ -66,8 +66,8 @@ impl Configuration {
     }
 }
 
-/// The pinned configuration, with the warnings about the cluster spec. If the derived configuration is equal, returns the derived
-/// configuration, because its origin is known in more detail.
+/// The pinned configuration, with warnings about the cluster spec. If the configuration that is derived from the cluster spec has the
+/// pinned hash, returns the derived configuration instead, because more is known about its origin.
 pub(crate) async fn pinned_and_proven(
     store: &Store,
     base: &str,
@@ -106,8 +106,9 @@ pub(crate) async fn pinned_and_proven(
     Configuration { problems: warnings, ..Configuration::of_pinned(pinned) }
 }
 
-/// The derived configuration. If it is not proven to equal the pinned configuration, `--on-hash-mismatch` decides whether it is used. An
-/// unproven configuration is never used if mirrors gave the hashes of their own downloads.
+/// The configuration that is derived from the cluster spec. If its hash is not the pinned hash, or some hashes of downloads are unknown,
+/// `--on-hash-mismatch` decides whether the configuration is used. In this case, it is never used if mirrors gave the hashes of their own
+/// downloads.
 pub(crate) async fn derived(
     store: &Store,
     base: &str,
@@ -131,8 +132,8 @@ pub(crate) async fn derived(
                 return Ok(Configuration::of_proven(derivation, derived));
             }
             Proof::Unhashed(urls) => format!(
-                "cannot tell whether the cluster spec gives the configuration that the user-data pins, because the hashes of these \
-                 downloads are not known (give the hashes with --asset-hashes FILE):\n{}",
+                "cannot compare the cluster spec with the configuration that the user-data pins, because the hashes of these \
+                 downloads are unknown; give the hashes with --asset-hashes FILE:\n{}",
                 indented(&urls)
             ),
             Proof::Differs(actual) => format!(
@@ -143,12 +144,12 @@ pub(crate) async fn derived(
             ),
         };
         match options.on_hash_mismatch {
-            // A mirror could give a wrong hash of its own download. So such a hash is refused if the boot config pins a configuration and
-            // the derived configuration is not proven to be equal.
+            // A mirror could give a wrong hash of its own download. Only the pinned hash of the whole configuration would show this, and it
+            // does not match here. So the mirror's hash is refused.
             OnHashMismatch::Warn if !derivation.told_by_mirrors.is_empty() => {
                 return Err(Failure::new(Kind::SpecDiffers, format!(
-                    "{problem}\nthe derived configuration is not used, because mirrors gave the hashes of their own downloads (give the \
-                     hashes with --asset-hashes):\n{}",
+                    "{problem}\nthe derived configuration is not used, because mirrors gave the hashes of their own downloads; give the \
+                     hashes with --asset-hashes:\n{}",
                     indented(&derivation.told_by_mirrors)
                 ))
                 .into());

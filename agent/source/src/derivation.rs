@@ -76,15 +76,15 @@ impl Derivation {
         }
     }
 
-    /// Derives as the kOps release that wrote the pinned configuration would. Uses the addresses in the pinned configuration.
+    /// Derives as the kOps release that wrote the pinned configuration would, with the load balancer addresses in the pinned configuration.
     pub fn as_wrote(self, pinned: &NodeupConfig) -> Derivation {
         let told = self.files.kops_version.clone().map(Told::by_version_file);
         let written_by = WrittenBy::find(told.as_ref(), pinned);
         Derivation { written_by, ..self.with_addresses_of(pinned) }
     }
 
-    /// Uses the addresses of the API's load balancer in a configuration that kOps wrote for the group. kOps got these addresses from the
-    /// cloud. No other source has all of them: the user-data has only the addresses that machines inside the cluster use.
+    /// Takes the addresses of the API's load balancer from a configuration that kOps wrote for the group. Only this configuration has all
+    /// addresses, which kOps got from the cloud. The user-data has only the addresses that machines inside the cluster use.
     pub fn with_addresses_of(self, written: &NodeupConfig) -> Derivation {
         match written.apiserver_additional_ips.as_slice() {
             [] => self,

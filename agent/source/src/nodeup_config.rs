@@ -73,7 +73,7 @@ pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     if !boot.nodeup_config_hash.is_empty()
         && let Err(other) = NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)
     {
-        // If the file is a valid configuration, a newer configuration has replaced the pinned one. Otherwise the file is wrong or
+        // If the file is a valid configuration, kOps has written a different one since the hash was pinned. Otherwise the file is wrong or
         // incomplete.
         return match whole(&text, &url) {
             Ok(()) => Err(other.into()),

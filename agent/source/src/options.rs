@@ -41,9 +41,9 @@ pub struct SourceOptions {
     pub config_base: Option<String>,
     pub asset_hashes: Option<PathBuf>,
     pub on_hash_mismatch: OnHashMismatch,
-    /// Which configuration of its group the node uses.
+    /// Which version of its group's configuration the node uses.
     pub follow: Follow,
-    /// The root directory of the machine that the node is decided for.
+    /// The root directory of the machine whose node the agent plans.
     pub node_root: PathBuf,
 }
 

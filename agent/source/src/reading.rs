@@ -136,8 +136,8 @@ pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<Nod
     of_any_machine(store, base, derivation, Some(UNWRITTEN_MANIFEST)).await
 }
 
-/// Like [`read_of_group`], with the hashes that the derivation knows. Fails if a manifest of the group is missing, or if a file that
-/// decides the group's machines is not readable.
+/// Like [`read_of_group`], with the hashes that the derivation knows. Fails if a manifest of the group is missing, or if this machine may
+/// not read a file that the group's nodes depend on.
 pub async fn read_of_derivation(store: &Store, base: &str, mut derivation: Derivation) -> Result<NodeSpec> {
     cluster_files::require_kops_version(store, base).await?;
     match derivation.files.denied.pop() {
@@ -170,8 +170,9 @@ pub(crate) fn boot_config_of_group(
     })
 }
 
-/// The configuration that kOps wrote for the group, if the boot config pins no configuration and the store is a folder of this machine
-/// without a cluster spec. `kops toolbox enroll` copies such a store to a control plane. `None` in all other cases.
+/// The configuration in a store that `kops toolbox enroll` has copied to a control plane. Such a store is a folder of this machine without
+/// a cluster spec, and the boot config pins no configuration. `None` for all other stores, and if the user chose a source of the
+/// configuration.
 async fn only_written(
     store: &Store,
     base: &str,
@@ -302,7 +303,7 @@ async fn complete(
         each(spec.inputs.wanted_manifests(), of_store),
         cluster_files::kops_version(store, base),
     );
-    // Many worker roles may not read the file with the version.
+    // The version is optional, because the IAM roles of many workers may not read the file with the version.
     spec.inputs.kops_version = version?.map(Told::by_version_file);
     for (name, keyset) in keysets? {
         match keyset {

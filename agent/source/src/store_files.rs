@@ -92,7 +92,7 @@ mod tests {
         let ask = async |name: usize| {
             now.set(now.get() + 1);
             most.set(most.get().max(now.get()));
-            // A later name gets its result earlier.
+            // Requests with a higher number end earlier.
             for _ in name..20 {
                 yield_now().await;
             }

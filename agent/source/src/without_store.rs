@@ -35,8 +35,8 @@ impl SupposedKeyset {
     }
 }
 
-/// All inputs for the nodes of a group, without a particular machine, like the result of [`crate::read_of_group`]. `cluster` is a completed
-/// cluster.
+/// The inputs for the nodes of a group, as [`crate::read_of_group`] returns them, for a cluster that is in no store. `cluster` must be
+/// completed.
 pub fn suppose(
     cluster: &Cluster,
     group: &InstanceGroup,

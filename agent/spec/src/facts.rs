@@ -57,9 +57,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Identifies the machine by its name in the cloud, or by its host name if the cloud gives no name. The text also says if an instance
-    /// is only prepared for a warm pool. The agent compares this text with the text in its record. After an image is made from a node's
-    /// disk, the record may be from a different machine.
+    /// A text that identifies the machine: the cloud and the machine's name there, or the host name if the cloud gives no name. The text
+    /// also says if an instance is only prepared for a warm pool. The agent compares the text with the text in its record, because an image
+    /// of a node's disk contains the record of another machine.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;

@@ -87,7 +87,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    // Failures of the program's use, and of its access to this machine.
+    // Wrong use of the program, and failures of its access to this machine.
     Other "1000" Again
     WrongUsage "1001" Usage
     WrongSetting "1002" Configuration
@@ -223,9 +223,9 @@ impl Kind {
         matches!(self.remedy(), Remedy::Environment | Remedy::Usage)
     }
 
-    /// Whether pods can run on the machine despite the failure: the run finished, and neither the container runtime nor kubelet failed. A
-    /// run at boot then ends, because other stages of the boot wait for its end. The timer's next run, or the run at the next boot,
-    /// retries. The run at boot continues only if images are missing ([`Kind::misses_images`]).
+    /// Whether the run has finished and pods can run on the machine despite the failure, because neither the container runtime nor kubelet
+    /// failed. A run at boot then ends, because other stages of the boot wait for its end. The timer's next run, or the run at the next
+    /// boot, retries. Only if images are missing, the run at boot continues ([`Kind::misses_images`]).
     pub fn leaves_a_working_node(self) -> bool {
         matches!(self, Kind::UnitsFailed | Kind::ResourcesFailed | Kind::ImagesMissing)
     }

@@ -114,7 +114,8 @@ fn part_matches(wanted: &str, part: &str) -> bool {
 
 type Patterns = [(&'static str, &'static str)];
 
-/// Adds the fields below a mapping that match a pattern. The patterns are relative to `path`.
+/// Adds to `found` the fields of a mapping that match a pattern, at any depth. `path` is the path of the mapping, and the patterns begin
+/// below it.
 fn add_known_below(
     mapping: &Value,
     path: &str,
@@ -132,7 +133,8 @@ fn add_known_below(
     }
 }
 
-/// Adds a field and the fields below it that match a pattern. The patterns begin with `part`, the last part of `path`.
+/// Adds to `found` a field and the fields below it, if they match a pattern. `part` is the last part of `path`, and each pattern begins
+/// with this part.
 fn add_known(
     field: &Value,
     path: &str,

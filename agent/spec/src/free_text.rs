@@ -5,8 +5,9 @@
 
 use serde_json::Value;
 
-/// The fields that hold free text. An entry has the last names of the field's path, in lower case. A Cluster, an InstanceGroup, a
-/// `nodeupconfig.yaml`, a pod's manifest and a resolved node spell a field differently. Everything below such a field is free text, too.
+/// The fields that hold free text. An entry is the end of a field's path, in lower case. Some fields have several entries, because a
+/// Cluster, an InstanceGroup, a `nodeupconfig.yaml`, a pod's manifest and a resolved node spell them differently. Everything below such a
+/// field is free text, too.
 const FIELDS: [&[&str]; 19] = [
     &["fileassets", "content"],
     &["hooks", "manifest"],

@@ -83,7 +83,7 @@ pub struct KopsControllerServerOptions {
     #[serde(rename = "Listen")]
     #[serde_with(skip_apply)]
     pub listen: String,
-    /// Settings for proofs of machines' identity, by cloud.
+    /// Settings for verifying the identity of machines, by cloud.
     #[serde_with(skip_apply)]
     pub provider: ServerProviderOptions,
     /// Settings for machines that prove their identity with their own key.
@@ -102,7 +102,7 @@ pub struct KopsControllerServerOptions {
     pub cert_names: Vec<String>,
 }
 
-/// Settings for proofs of machines' identity, by cloud.
+/// Settings for verifying the identity of machines, by cloud.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -74,8 +74,9 @@ fn parts(version: &str) -> Option<(u64, u64, bool)> {
     Some((minor_of(version)?, patch, !preview.is_empty()))
 }
 
-/// Whether nodeup and kops-controller of this version prove a request with a constant text (`buildChallengeResponse` in
-/// pkg/bootstrap/challenge_server.go). This is true for 1.34.0, 1.34.1, and the previews of 1.35.0.
+/// Whether nodeup of this version answers a challenge of kops-controller with a constant text (`buildChallengeResponse` in
+/// pkg/bootstrap/challenge_server.go). This is true for 1.34.0, 1.34.1, and the previews of 1.35.0, whose kops-controller expects this
+/// text.
 pub fn has_constant_proofs(version: &str) -> bool {
     match parts(version) {
         Some((34, patch, _)) => patch < 2,
@@ -85,7 +86,6 @@ pub fn has_constant_proofs(version: &str) -> bool {
 }
 
 impl KopsRelease {
-    /// The newest known release.
     pub const NEWEST: KopsRelease = KopsRelease { minor: NEWEST_KNOWN_MINOR };
 
     /// All supported releases, the oldest first.
@@ -106,9 +106,9 @@ impl KopsRelease {
         Ok(KopsRelease { minor: minor.min(NEWEST_KNOWN_MINOR) })
     }
 
-    /// Infers the release from the fields of the configuration. kOps writes `usesLegacyGossip` up to 1.36, and `channels` up to 1.35. Up to
-    /// 1.34, kOps writes the pause image into kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go). Workers of
-    /// 1.35 and 1.36 have equal fields. So a worker counts as 1.35 only if its Kubernetes version is too old for 1.36.
+    /// Infers the release from fields that only some releases write: `usesLegacyGossip` up to 1.36, `channels` up to 1.35, and kubelet's
+    /// pause image up to 1.34 (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go). Workers of 1.35 and 1.36 have equal fields. So
+    /// a worker counts as 1.35 only if its Kubernetes version is too old for 1.36.
     fn of_fields(config: &NodeupConfig) -> KopsRelease {
         let is_before_1_36 =
             !config.channels.is_empty() || !KopsRelease { minor: 36 }.takes_kubernetes_of(config);
@@ -124,8 +124,9 @@ impl KopsRelease {
         KopsRelease { minor }
     }
 
-    /// Whether this release can have written this configuration. Releases after 1.34 always write containerd's pause image. They write
-    /// kubelet's pause image only if the cluster spec has one (pkg/model/components/containerd.go).
+    /// Whether this release can have written this configuration, by the fields that only some releases write. Releases after 1.34 always
+    /// write containerd's pause image. They write kubelet's pause image only if the cluster spec has one
+    /// (pkg/model/components/containerd.go).
     fn may_have_written(self, config: &NodeupConfig) -> bool {
         let names_pause_image_as_1_34 = !config.kubelet_config.pod_infra_container_image.is_empty()
             && config.containerd_config.as_ref().is_none_or(|containerd| containerd.sandbox_image.is_none());
@@ -143,7 +144,7 @@ impl KopsRelease {
         minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
     }
 
-    /// Whether the fields of a worker's configuration may not show which release wrote it.
+    /// Whether another release may write a worker's configuration with the same fields as this release.
     fn is_ambiguous(self) -> bool {
         self.is_at_most(36)
     }
@@ -176,13 +177,13 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether kOps reads a manifest in place of a channel as a channel with one add-on. Older releases read the manifest as an empty
-    /// channel (`ParseAddons` in channels/pkg/channels/addons.go).
+    /// Whether kOps accepts a manifest at the URL of a channel, and reads it as a channel with one add-on. Older releases read the manifest
+    /// as an empty channel (`ParseAddons` in channels/pkg/channels/addons.go).
     pub fn takes_manifests_for_channels(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether an object of an add-on is unhealthy if any condition is False. Newer releases ignore conditions of unknown types
+    /// Whether an add-on's object counts as unhealthy if any of its conditions is False. Newer releases ignore conditions of unknown types
     /// (pkg/applylib/applyset/health.go).
     pub fn all_conditions_tell_of_health(self) -> bool {
         self.is_at_most(35)
@@ -209,17 +210,17 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether the boot config has the servers' addresses and, separately, the name in the servers' certificate.
+    /// Whether a boot config that names kops-controllers by address also has the name in their certificates.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether the boot config of an IPv6-only cluster has only the IPv6 addresses of servers.
+    /// Whether the boot config of an IPv6-only cluster contains only the IPv6 addresses of the API.
     pub fn tells_reachable_addresses_only(self) -> bool {
         !self.is_at_most(36)
     }
 
-    /// Whether a worker of a gossip cluster uses no gossip if it knows the addresses of the API server.
+    /// Whether a worker of a gossip cluster uses the addresses of the API server instead of gossip, if it knows them.
     pub fn addresses_replace_gossip(self) -> bool {
         !self.is_at_most(35)
     }
@@ -286,7 +287,7 @@ impl KopsRelease {
         !self.is_at_most(34)
     }
 
-    /// Whether kube-scheduler always asks the API server to authenticate clients of its own endpoints.
+    /// Whether kube-scheduler must read from the API server how to authenticate the clients of its own endpoints.
     pub fn kube_scheduler_must_look_up_users(self) -> bool {
         !self.is_at_most(34)
     }
@@ -393,7 +394,7 @@ impl KopsRelease {
         if self.is_at_most(36) { (1, 6) } else { (2, 1) }
     }
 
-    /// Whether kubelet's credential provider for Google's registries is a dated build from a separate bucket.
+    /// Whether kubelet's credential provider for Google's registries has a date in its version, and comes from a separate bucket.
     pub fn has_dated_gce_credential_provider(self) -> bool {
         self.is_at_most(34)
     }

@@ -68,7 +68,7 @@ pub struct KubeControllerManagerConfig {
     pub horizontal_pod_autoscaler_sync_period: Option<Duration>,
     /// `--horizontal-pod-autoscaler-downscale-delay`: minimum time between two scale-downs.
     pub horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-downscale-stabilization`: period whose highest recommendation limits a scale-down.
+    /// `--horizontal-pod-autoscaler-downscale-stabilization`: a scale-down does not go below the highest recommendation of this period.
     pub horizontal_pod_autoscaler_downscale_stabilization: Option<Duration>,
     /// `--horizontal-pod-autoscaler-upscale-delay`: minimum time between two scale-ups.
     pub horizontal_pod_autoscaler_upscale_delay: Option<Duration>,
@@ -128,9 +128,9 @@ pub struct KubeControllerManagerConfig {
     pub concurrent_horizontal_pod_austoscaler_syncs: Option<i32>,
     /// `--concurrent-job-syncs`: number of Jobs that are handled at the same time.
     pub concurrent_job_syncs: Option<i32>,
-    /// `--authentication-kubeconfig`: kubeconfig for the API server that verifies clients' credentials.
+    /// `--authentication-kubeconfig`: kubeconfig for asking the API server to verify clients' credentials.
     pub authentication_kubeconfig: String,
-    /// `--authorization-kubeconfig`: kubeconfig for the API server that authorizes clients' requests.
+    /// `--authorization-kubeconfig`: kubeconfig for asking the API server whether a client's request is allowed.
     pub authorization_kubeconfig: String,
     /// `--authorization-always-allow-paths`: paths that need no authorization.
     pub authorization_always_allow_paths: Vec<String>,

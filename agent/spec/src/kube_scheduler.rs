@@ -41,9 +41,9 @@ pub struct KubeSchedulerConfig {
     /// `--kube-api-burst`: maximum number of requests to the API server in a short burst, which may exceed `kube_api_qps`.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
-    /// `--authentication-kubeconfig`: kubeconfig for the API server that verifies clients' credentials.
+    /// `--authentication-kubeconfig`: kubeconfig for asking the API server to verify clients' credentials.
     pub authentication_kubeconfig: String,
-    /// `--authorization-kubeconfig`: kubeconfig for the API server that authorizes clients' requests.
+    /// `--authorization-kubeconfig`: kubeconfig for asking the API server whether a client's request is allowed.
     pub authorization_kubeconfig: String,
     /// `--authorization-always-allow-paths`: paths that need no authorization.
     pub authorization_always_allow_paths: Vec<String>,

@@ -113,7 +113,7 @@ pub struct NodeupConfig {
     pub api_server_config: Option<APIServerConfig>,
     /// Settings of kube-controller-manager and kube-scheduler, on control-plane machines.
     pub control_plane_config: Option<ControlPlaneConfig>,
-    /// Gossip, which replaces DNS (kOps up to 1.36).
+    /// Settings of gossip, which distributes the cluster's names without DNS (kOps up to 1.36).
     pub gossip_config: Option<GossipConfig>,
     /// The DNS zone of the cluster's names.
     #[serde(rename = "DNSZone")]

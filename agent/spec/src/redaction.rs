@@ -26,7 +26,7 @@ pub use variables::{LOGIN_VARIABLES, is_login};
 
 /// The mark that replaces hidden text.
 pub const MARK: &str = "[***]";
-/// Minimum length of a hidden value, in bytes. Many words contain a shorter value.
+/// Minimum length of a hidden value, in bytes. A shorter value occurs by chance within many words.
 const SHORTEST: usize = 4;
 /// Minimum length, in bytes, of a line or word that is hidden on its own. A shorter part of a value is only hidden together with the whole
 /// value.
@@ -172,7 +172,7 @@ impl Redactor {
         }
     }
 
-    /// Returns a cut text up to the hidden value at its end. If a text was cut within a hidden value, the other functions do not find this
+    /// Removes a partial hidden value from the end of a text that was cut within this value. The other functions would show the partial
     /// value, because they only hide whole values.
     pub fn before_cut<'a>(&self, text: &'a str) -> &'a str {
         let begins_hidden = |end: &str| {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::error::SpecError;
 use super::go_value::kind;
 
-/// A field whose name or place in the internal API is different.
+/// A field whose name or place differs between a file and the internal API.
 ///
 /// Paths are dotted. `[]` after a name stands for every item of the list.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,8 @@ pub(crate) const fn dropped(from: &'static str) -> Move {
 pub(crate) struct Respelling<'a> {
     document: Value,
     source_file: &'a str,
-    /// The past moves by their new path: the number of each move, and the path before the move.
+    /// The past moves, by the path to which a value was moved. Each item has the number of the move, and the path from which the value was
+    /// moved.
     done: BTreeMap<String, Vec<(usize, String)>>,
     /// The number of past moves.
     moves: usize,
@@ -147,7 +148,7 @@ impl<'a> Respelling<'a> {
         SpecError { field: self.spelled_by_user(&error.field), ..error }
     }
 
-    /// The path of a field before all moves. Undoes the last move that changed the path, then the move before it, and so on.
+    /// The path of a field in the user's file. Undoes all moves of the field, beginning with the last move.
     fn spelled_by_user(&self, internal: &str) -> String {
         let mut path = internal.to_owned();
         let mut undone = self.moves;
@@ -199,7 +200,7 @@ fn wrong(value: &Value, wanted: &str) -> String {
     format!("it is {}, but should be {wanted}", kind(value))
 }
 
-/// Removes all values that match `pattern`. Adds the path, the list indices on the path and the value to `found`.
+/// Removes all values whose path matches `pattern`. For each value, adds to `found` the path, the list indices in the path, and the value.
 fn take(
     value: &mut Value,
     pattern: &str,

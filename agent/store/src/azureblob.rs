@@ -124,8 +124,8 @@ impl Backend for AzureBlob {
         })
     }
 
-    /// Returns the ETags of blobs as versions. Azure's lists can only be limited by a prefix. So this method lists the common prefix of
-    /// `first` and `last`, and stops after `last`.
+    /// Returns the ETags of blobs as versions. Azure cannot list a range of names. So this method lists the names that begin with the
+    /// common prefix of `first` and `last`, and stops after `last`.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,

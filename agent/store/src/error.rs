@@ -65,7 +65,6 @@ pub enum StoreError {
         /// The text at the beginning of the page.
         said: String,
     },
-    /// The file is too large to be from kOps.
     #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::backend::LARGEST_FILE / 1024 / 1024)]
     TooLarge { url: String },
     #[error("{url:?} is no URL of a state store: {problem}")]
@@ -85,7 +84,6 @@ pub enum StoreError {
         /// The supported schemes, as a list for the message.
         supported: String,
     },
-    /// A node never reads files from this scheme.
     #[error(
         "{url}: {scheme}:// is no state store of a node: {reason}; or give a copy with --store-mirror URL=DIR"
     )]
@@ -106,7 +104,6 @@ pub enum StoreError {
     /// The environment variables for a store are incomplete.
     #[error("the environment's settings of the store are wrong: {0}")]
     BadSettings(String),
-    /// TLS needs a CA bundle, and this host has no CA bundle.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
     /// A file of this machine cannot be read.

@@ -34,8 +34,8 @@ const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
-/// A header in every response of Google's storage. It shows that a response is from Google, because an error in text form (`alt=media`) has
-/// no code.
+/// A header in every response of Google's storage. It shows whether a response is from Google. An error code cannot show this, because an
+/// error in text form (`alt=media`) has no code.
 const UPLOAD_ID: &str = "x-guploader-uploadid";
 /// The maximum size of a response with an object's size, in bytes.
 const LARGEST_METADATA: u64 = 64 * 1024;

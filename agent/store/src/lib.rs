@@ -110,8 +110,9 @@ impl Store {
         }
     }
 
-    /// Reads a file that may be missing. If this machine may not read the file, the result is `Absent` if the list of the folder lacks the
-    /// file. Otherwise the result is `Denied`, because some stores hide whether a file exists.
+    /// Reads a file that may be missing. Some stores also deny access if a file is missing. So if the store denies access, this method
+    /// lists the folder. The result is `Absent` if the list lacks the file. Otherwise, and if the folder cannot be listed, the result is
+    /// `Denied`.
     pub async fn read_if_present(&self, url: &str) -> Result<Found<Vec<u8>>, StoreError> {
         let denied = match self.read(url).await {
             Ok(bytes) => return Ok(Found::There(bytes)),
@@ -288,7 +289,7 @@ mod tests {
             ("http", "http:// is no state store of a node: any hop on the way could read its keys"),
             (
                 "k8s",
-                "k8s:// is no state store of a node: the API server that kOps keeps the cluster at has no files",
+                "k8s:// is no state store of a node: the API server in which kOps stores the cluster has no files",
             ),
             ("memfs", "memfs:// is no state store of a node: it is the memory of one process"),
         ] {

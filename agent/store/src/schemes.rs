@@ -96,7 +96,7 @@ const NEVER_READ: [(&str, &str); 3] = [
     (
         // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, whose operations all fail.
         "k8s",
-        "the API server that kOps keeps the cluster at has no files for nodes, and kOps' own nodeup reads no files there; set \
+        "the API server in which kOps stores the cluster has no files for nodes, and kOps' own nodeup cannot read any there; set \
          spec.configStore.base to a store with files for nodes",
     ),
     // Upstream: `buildMemFSPath` in util/pkg/vfs/context.go.
@@ -115,13 +115,13 @@ pub(crate) struct Scheme {
     locates: bool,
     /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,
-    /// The environment variables that only this store reads, in groups. A group has an effect only if its first variable is set. Variables
-    /// that the store's cloud reads, too, are not in this list.
+    /// The environment variables that only this store reads, in groups. A group has an effect only if its first variable is set. The list
+    /// omits variables that the store's cloud also reads.
     variables: &'static [&'static [&'static str]],
 }
 
 /// The environment variables that only stores read, in groups without duplicates. A group has an effect only if its first variable is set.
-/// Variables that a cloud reads, too, are not in this list.
+/// The list omits variables that a cloud also reads.
 pub fn variables() -> Vec<&'static [&'static str]> {
     let mut groups = Vec::new();
     for group in SCHEMES.iter().flat_map(|scheme| scheme.variables) {

@@ -111,8 +111,8 @@ impl Backend for Swift {
         })
     }
 
-    /// Returns the hashes of objects as versions. Swift lists the names with a prefix in byte order. So this method lists the common prefix
-    /// of `first` and `last`, and stops after `last`.
+    /// Returns the hashes of objects as versions. Swift lists the names with a prefix in byte order. So this method lists the names that
+    /// begin with the common prefix of `first` and `last`, and stops after `last`.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,

@@ -50,8 +50,8 @@ impl Version {
 }
 
 /// A rollout changes all machines to the next version of kops-agent, and a second rollout changes them back. Only kops-agent's own services
-/// restart. No kubelet, containerd or container ends, no Node is cordoned or takes a slot, no request to the workload fails, and no Node is
-/// lost.
+/// restart: kubelet, containerd and all containers keep running. No Node is cordoned, takes a slot or is lost, and no request to the
+/// workload fails.
 pub fn an_agent_is_upgraded_and_downgraded(cluster: &Cluster) {
     let old = published_present(cluster);
     let new = published_next(cluster, &old);
@@ -162,7 +162,8 @@ pub fn version_of(program: &Path) -> Version {
     Version { text, sha256: sha256_hex(&fs::read(program).unwrap()) }
 }
 
-/// The next version and its program. The program is `program`, whose version is `present`, with a different version number.
+/// Returns the version after `present`, and its program: a copy of `program`, in which the next version's text replaces the text of
+/// `present`.
 pub fn next(program: &Path, present: &Version) -> (Version, Vec<u8>) {
     let (now, commit) = present.text.split_once(' ').unwrap();
     let text = format!("{} {commit}", next_patch(now));

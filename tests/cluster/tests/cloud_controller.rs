@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized:NoSchedule-";
 
-/// Waits until each Node has its pod range, and then initializes the Node.
+/// Waits until each Node has its pod range, and then does the work of the cloud controller for the Node.
 pub fn initializes_nodes(cluster: &Cluster) {
     for member in &cluster.members {
         let range = cluster.control_plane().until(&format!("{} has a range for pods", member.id), || {

@@ -37,7 +37,7 @@ pub const BATCH: &str = "batch";
 
 const LATER_DOWNLOADS: &str = "later-downloads";
 
-/// A machine, with its instance id, instance group and address.
+/// A machine of the cluster.
 pub struct Member {
     pub machine: Machine,
     /// The instance id, which is also the Node's name.
@@ -58,7 +58,7 @@ pub struct Plan {
     pub name: &'static str,
     pub id: &'static str,
     pub group: &'static str,
-    /// The number of the machine's address in the cluster's network.
+    /// The number of the machine's address within the network's range of addresses.
     pub number: u8,
 }
 
@@ -119,7 +119,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Powers on the machines in a network with addresses of this family. Only waits until each machine has a PID 1. `machines` must list
+    /// Powers on the machines in a network with addresses of this family. Returns as soon as each machine has a PID 1. `machines` must list
     /// the control planes first.
     pub fn power_on(suite: &str, machines: &'static [Plan], family: Family) -> Cluster {
         Cluster::power_on_with(suite, machines, family, &Software::newest())
@@ -387,7 +387,7 @@ fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &
     let trusted = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));
     instance::share_host(files);
-    // On real machines, an operator sets these variables in an image or in user-data.
+    // Outside this test, an operator sets these variables in an image or in user-data.
     let mut environment = "KOPS_AGENT_ROLLOUTS=true\n".to_owned();
     if plan.is_control_plane() {
         environment.push_str("KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");

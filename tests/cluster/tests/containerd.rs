@@ -31,8 +31,8 @@ fn publish(software: &Software, folder: &Path, world: &World) {
     }
 }
 
-/// A rollout drains each worker, because the major version of containerd changes. No request to a workload with a budget fails, no Node is
-/// lost, and the user-data does not change.
+/// A rollout drains each worker, because the major version of containerd changes. No request to a workload with a PodDisruptionBudget
+/// fails, no Node is lost, and the user-data does not change.
 pub fn the_next_major_version_is_taken_up(cluster: &Cluster, before: &Software) {
     let (old, new) = (&before.releases.containerd, &assets().releases.containerd);
     all_run(cluster, old);

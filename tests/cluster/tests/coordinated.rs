@@ -15,9 +15,9 @@ use crate::{fake_nodes, ordered, workload};
 
 const OPEN: &str = "Mon-Sun 00:00-24:00 UTC";
 
-/// While the window is closed, no node gets an order. In an open window, each worker is drained and reboots once, and the control plane
-/// does not reboot. At most one worker of a group has a slot, and no worker is cordoned without a slot. No request to a workload with a
-/// budget fails.
+/// While the rollout's window is closed, no node is ordered to reboot. In an open window, each worker is drained and reboots once, and the
+/// control plane does not reboot. At most one worker of a group has a slot, and no worker is cordoned without a slot. No request to a
+/// workload with a PodDisruptionBudget fails.
 pub fn workers_reboot_in_a_window(cluster: &Cluster) {
     let workers = [NODES, BATCH].map(|group| cluster.of_group(group));
     let boots = || cluster.members.iter().map(boot_id).collect::<Vec<_>>();

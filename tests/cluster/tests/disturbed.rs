@@ -11,15 +11,15 @@ use crate::cluster::{BATCH, Cluster, Member, has_condition};
 use crate::rollout::CORDONED_SINCE;
 use crate::{fake_nodes, ordered, quorum, workload};
 
-/// The number of pods of the guarded workload. At first, the budget protects all of them, so that drains wait.
+/// The number of pods of the guarded workload. At first, its PodDisruptionBudget protects all of them, so that drains wait.
 const GUARDED: usize = 2;
 /// How long the API server is unreachable. The cluster treats a kubelet as failed after 50 s without a report.
 const AWAY: Duration = Duration::from_secs(20);
 pub const CONTROLLER: &str = "kops-agent-controller.service";
 
-/// While the drains of both workers wait for a budget, the controller is killed, the API server is unreachable for some time, and one
-/// worker reboots. The workers keep their orders. When the budget allows evictions, the rollout ends as done. Then no Node is cordoned, and
-/// no node has a slot.
+/// While the drains of both workers wait for a PodDisruptionBudget, the controller is killed, the API server is unreachable for some time,
+/// and one worker reboots. The rollout's orders to the workers stay unchanged. When the budget allows evictions, the rollout ends as done.
+/// Then no Node is cordoned, and no node has a slot.
 pub fn a_rollout_outlives_disturbances(cluster: &Cluster) {
     let workers = [cluster.of_group(NODES), cluster.of_group(BATCH)];
     let orders = begin(cluster, GUARDED, "47");
@@ -45,8 +45,8 @@ pub fn a_rollout_outlives_disturbances(cluster: &Cluster) {
     ends(cluster, &workers, GUARDED - 1, "47");
 }
 
-/// While the drain of the worker waits for a budget, the leading controller is killed and stays stopped. A different controller
-/// becomes the leader. The worker keeps its order, and the rollout is done.
+/// While the drain of the worker waits for a PodDisruptionBudget, the leading controller is killed and stays stopped. A different
+/// controller becomes the leader. The rollout's order to the worker stays unchanged, and the rollout is done.
 pub fn another_controller_ends_a_rollout(cluster: &Cluster) {
     let workers = [cluster.of_group(NODES)];
     let orders = begin(cluster, 1, "48");
@@ -59,8 +59,8 @@ pub fn another_controller_ends_a_rollout(cluster: &Cluster) {
     lost.machine.run(&["systemctl", "start", CONTROLLER]);
 }
 
-/// Starts a rollout that sets `max_pods` and drains all workers. Waits until the budget of the guarded workload blocks the drain of each
-/// worker. Returns the orders in the workers' Nodes.
+/// Starts a rollout that sets `max_pods` and drains all workers. Waits until the guarded workload's PodDisruptionBudget blocks the drain of
+/// each worker. Returns the rollout's orders to the workers, which are in their Nodes.
 fn begin(cluster: &Cluster, guarded: usize, max_pods: &str) -> Vec<Value> {
     workload::guard(cluster, guarded, guarded, 0);
     ordered::change_max_pods(cluster, max_pods);
@@ -71,7 +71,7 @@ fn begin(cluster: &Cluster, guarded: usize, max_pods: &str) -> Vec<Value> {
     orders_of(cluster, &cluster.workers().iter().collect::<Vec<_>>())
 }
 
-/// Waits until the worker's run has cordoned the Node. The run does not end, because the budget protects the pods on the worker.
+/// Waits until the worker's run has cordoned the Node. The run does not end, because a PodDisruptionBudget protects the pods on the worker.
 fn waits_for_its_budget(cluster: &Cluster, worker: &Member) {
     worker.machine.until("a run carries its order out", || {
         let runs = worker.machine.try_run(&["pgrep", "--full", "converge .*--follow="]);
@@ -86,8 +86,8 @@ fn orders_of(cluster: &Cluster, workers: &[&Member]) -> Vec<Value> {
     workers.iter().map(|worker| fake_nodes::order(cluster, worker.id).unwrap()).collect()
 }
 
-/// Makes the budget protect only `min_available` pods, and waits until the rollout is done. Then no Node may be cordoned, and no node may
-/// have a slot.
+/// Makes the PodDisruptionBudget protect only `min_available` pods, and waits until the rollout is done. Then no Node may be cordoned, and
+/// no node may have a slot.
 fn ends(cluster: &Cluster, workers: &[&Member], min_available: usize, max_pods: &str) {
     for worker in workers {
         let node = cluster.get("node", worker.id).unwrap();

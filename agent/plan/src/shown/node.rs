@@ -13,7 +13,8 @@ pub fn node(node: &NodeConfig) -> Value {
     document(serde_json::to_value(node).unwrap_or_default())
 }
 
-/// Hides the free text of a document, and the credentials in its URLs.
+/// Hides the free text of a document, which kOps passes on without interpreting it, such as the contents of files. Also hides the
+/// credentials in URLs.
 #[must_use]
 pub fn document(mut document: Value) -> Value {
     free_text::for_each(&mut document, &mut |value| *value = Value::from(MARK));

@@ -16,7 +16,8 @@ const PODS: &str = "100.96.0.0/11";
 const CONTAINERD: [((u64, u64), &str); 2] = [((1, 7), "1.7.29"), ((2, 1), "2.1.4")];
 const RUNC: &str = "1.3.0";
 
-/// All possible completions of a cluster that a user wrote.
+/// A cluster that a user wrote, with the fields that kOps would add. If the user chose no version of Kubernetes or containerd, `clusters`
+/// has a cluster for each possible version.
 #[derive(Clone, Debug)]
 pub struct Completed {
     pub clusters: Vec<Cluster>,
@@ -121,7 +122,7 @@ fn complete_kubelet(kubelet: &mut KubeletConfigSpec) {
     kubelet.shutdown_grace_period_critical_pods.get_or_insert(Duration::from_seconds(10));
 }
 
-/// An image has the tag of the Kubernetes version, unless the user sets an image (upstream: pkg/model/components).
+/// Adds an image to each component for which the user set no image. Its tag is the Kubernetes version (upstream: pkg/model/components).
 fn complete_components(spec: &mut ClusterSpec, version: &str) {
     spec.kubernetes_version = version.to_owned();
     let cluster_cidr = spec.networking.pod_cidr.clone();

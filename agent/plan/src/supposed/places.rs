@@ -156,9 +156,9 @@ type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 /// Finds the manifest field of each taint. kOps merges and sorts the taints of all manifests, so a taint has different indices in the
 /// configuration and in its manifest.
 struct Taints {
-    /// The place of the first taint that has the problem, by the text of the problem.
+    /// For the text of each problem, the place of the first taint that has this problem.
     of_problem: BTreeMap<String, Place>,
-    /// The place of the first wrong taint, or of the first taint if no taint is wrong. It is used if the problem hides the taint's text.
+    /// The place of the first wrong taint, or of the first taint if no taint is wrong. Used for a problem whose text hides the taint.
     other: Option<Place>,
 }
 
@@ -271,7 +271,8 @@ fn of_file_asset(rest: &str, lists: &ListsOfRole) -> Option<Place> {
     Some(if *is_groups { InGroup(field) } else { InCluster(field) })
 }
 
-/// kOps writes two lines before the parameters of the group, and two lines before the parameters of the cluster.
+/// A node's configuration has the parameters of the group, and then the parameters of the cluster. If one of these lists is not empty, kOps
+/// writes two other lines before it.
 fn of_sysctl(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
     const LINES_BEFORE: usize = 2;
     let (mut index, rest) = index(rest)?;

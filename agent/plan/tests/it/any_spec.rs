@@ -155,7 +155,7 @@ const TEXTS: &[&str] = &[
     "/etc/passwd",
 ];
 
-/// The documents of every machine, for both configuration modes.
+/// The documents of every machine, in v1alpha2 and in v1alpha3.
 static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
     let of_cloud = |(cloud, _): &(&str, &str)| Role::ALL.map(|role| Machine::new(cloud, role));
     CLOUDS.iter().flat_map(of_cloud).flat_map(|machine| [machine.clone(), in_v1alpha3(machine)]).collect()

@@ -168,7 +168,8 @@ impl Derived {
     }
 }
 
-/// Decides from the texts of a boot config, a nodeupconfig and facts, as if the store had every key and manifest that they name.
+/// Decides the desired state of the node with this boot config, nodeupconfig and facts. The test makes every key and manifest that they
+/// name.
 pub fn decide(boot: &str, config: &str, facts: &str) -> Result<DesiredState, String> {
     let mut config = NodeupConfig::parse(config.as_bytes(), "nodeupconfig.yaml").map_err(text)?;
     let boot = BootConfig::parse(boot.as_bytes(), "kube_env.yaml").map_err(text)?;

@@ -19,7 +19,7 @@ fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
 
-/// A cluster's folder in a store, which the test reads like the agent.
+/// A cluster's folder in a store. The test reads it as the agent does.
 struct Store {
     folder: PathBuf,
     cluster: Cluster,

@@ -15,7 +15,7 @@ const PROGRAM: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/go-yaml");
 /// and returns `None`.
 pub fn read(documents: &[String]) -> Option<Vec<Result<Value, String>>> {
     if let Err(error) = Command::new("go").arg("version").output() {
-        eprintln!("skipped: what Go's reader makes of our YAML, for there is no go: {error}");
+        eprintln!("skipped: reading our YAML with Go, because go cannot be started: {error}");
         return None;
     }
     // Go caches its build, so a second build is fast.

@@ -161,7 +161,7 @@ const RETYPED: &[&str] = &[
     "0xffffffffffffffffff",
 ];
 
-/// The tolerance for numbers. serde_json parses fractions fast, but the last digit may be wrong.
+/// The maximum relative difference at which two fractions count as equal, because serde_json may read the last digit wrong.
 const JSON_READER: f64 = 1e-14;
 
 fn go_reads(documents: &[(String, Value)]) {

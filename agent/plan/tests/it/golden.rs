@@ -14,7 +14,7 @@ use kops_agent_plan::resource::{
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
-/// Each machine is first compared with these machines, in this order.
+/// The machines to whose texts the snapshots of all other machines refer. The second machine also refers to the first.
 const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
 /// A text with fewer than this many lines is printed completely. A longer text may be replaced by a reference to an equal text of another
 /// machine.
@@ -142,8 +142,8 @@ fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     out
 }
 
-/// Replaces a long text by a reference, if a machine earlier in the output has an equal text. If an earlier machine's text of the same
-/// resource is similar, prints only the difference.
+/// Replaces a long text by a reference, if one of the `known` machines has an equal text. If the text of the same resource is similar on
+/// one of them, prints only the difference.
 fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
     let lines = body.lines().count();
     if lines < LONG {

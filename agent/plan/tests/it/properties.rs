@@ -182,8 +182,8 @@ fn the_base_configuration_is_a_whole_node() {
 }
 
 proptest! {
-    /// Any text in the configuration is written as one value. In a YAML file, a different text changes only this value. In any other file,
-    /// no line begins inside the text.
+    /// No text of the configuration can change another part of a node's files. In a YAML file, it changes only its own value. In any other
+    /// file, it cannot begin a new line.
     #[test]
     fn no_value_breaks_out_of_its_line(role in select(&Role::ALL[..]), field: Index, text in odd_text()) {
         let field = field.get::<Field>(&TEXTS);
@@ -204,8 +204,8 @@ proptest! {
                     prop_assert_eq!(found, expected, "{} changed more in {}", field, id);
                 }
                 (Some(_), None) => prop_assert!(false, "{field} breaks {id}: {written}"),
-                // The usual state lacks this file, because [`HARMLESS`] is no valid setting `NAME=VALUE`. So the test only checks that the
-                // file has no injected field.
+                // With [`HARMLESS`] in the field, the node lacks this file, because [`HARMLESS`] is no valid setting `NAME=VALUE`. So the
+                // test only checks that the file has no injected field.
                 (None, Some(document)) => {
                     let is_broken = document.as_object().is_some_and(|fields| fields.contains_key("INJECTED"));
                     prop_assert!(!is_broken, "{field} in {id}");

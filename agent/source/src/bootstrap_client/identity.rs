@@ -47,7 +47,7 @@ pub(super) enum NoProof {
     Older,
 }
 
-/// The machine that wrote the files below a root, by the record of earlier runs.
+/// The machine that wrote the files below a root, according to the record of earlier runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeftBy {
     /// There is no record, so the machine is unknown.

@@ -67,7 +67,7 @@ async fn kops_controller_of_each_release_serves_our_node() {
     }
 }
 
-/// A boot config of one kOps release trusts no certificate of another release's server.
+/// With the boot config of one kOps release, the agent trusts no server with the certificate of another release.
 #[tokio::test]
 async fn a_boot_config_of_another_release_trusts_no_server_of_this_one() {
     kops_agent_net::tls::install_provider();

@@ -83,8 +83,8 @@ impl Outcomes {
         }
     }
 
-    /// Combines the failures of all servers. If a server answers 404 or 405 and no server has slots, the result is that kops-controller has
-    /// no slots. Servers that do not answer make no difference.
+    /// Combines the failures of all servers into one answer. A server without slots answers 404 or 405. If there is such a server, and no
+    /// server with slots has failed, the answer is [`NoAnswer::NotServed`]. Servers that do not answer make no difference.
     fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;

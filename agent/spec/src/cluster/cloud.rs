@@ -116,7 +116,7 @@ pub struct ScalewaySpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinodeSpec {}
 
-/// Cloud settings that do not depend on the cloud.
+/// Settings for the use of the cloud that are equal on all clouds.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -40,7 +40,7 @@ pub struct ClusterSpec {
     pub config_store: ConfigStoreSpec,
     #[serde_with(skip_apply)]
     pub cloud_provider: CloudProviderSpec,
-    /// Gossip, which replaces DNS. kOps 1.37 removes this field.
+    /// Settings of gossip, which distributes the cluster's names without DNS. kOps 1.37 removes this field.
     pub gossip_config: Option<GossipConfig>,
     /// Version of Kubernetes, or the URL of a build. A completed spec has the version without a leading `v`.
     pub kubernetes_version: String,
@@ -77,7 +77,7 @@ pub struct ClusterSpec {
     pub kube_proxy: Option<KubeProxyConfig>,
     pub kubelet: Option<KubeletConfigSpec>,
     pub control_plane_kubelet: Option<KubeletConfigSpec>,
-    /// Cloud settings that do not depend on the cloud.
+    /// Settings for the use of the cloud that are equal on all clouds.
     pub cloud_config: Option<CloudConfiguration>,
     /// The controller that publishes the cluster's names in external DNS.
     #[serde(rename = "externalDNS")]

@@ -98,7 +98,7 @@ pub fn is_gossip_name(cluster: &str) -> bool {
     cluster.ends_with(".k8s.local")
 }
 
-/// Gossip, which replaces DNS. kOps 1.37 removes it.
+/// Settings of gossip, which distributes the cluster's names without DNS. kOps 1.37 removes them.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

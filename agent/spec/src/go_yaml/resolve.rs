@@ -23,7 +23,7 @@ pub(crate) fn float(float: f64) -> Option<Value> {
     }
 }
 
-/// Whether Go reads a text without quotes as this string. Returns false if readers that know numbers in base 60 would read a number.
+/// Whether a text without quotes is a string for Go, and also for readers that know numbers in base 60.
 pub fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     match first {

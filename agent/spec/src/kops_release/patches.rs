@@ -64,7 +64,7 @@ pub(super) fn difference(version: &str) -> Option<String> {
         "kOps {version} wrote this configuration, but kops-agent uses the rules of kOps 1.{minor}.{decided}"
     );
     if patch > *decided {
-        return Some(format!("{decided_as}; the changes of the newer patch release on nodes are unknown"));
+        return Some(format!("{decided_as}; the changes that kOps {version} makes to nodes are unknown"));
     }
     let differing = differing.join(", ");
     (!differing.is_empty())

@@ -46,7 +46,8 @@ fn is_control_line(line: &str) -> bool {
     CONTROLS.iter().any(|word| decides(word)) || with_actions(line, |_, _| ()).trim().is_empty()
 }
 
-/// Removes each template action from a text. `replace` gets the text up to the action, to which it may add, and the action with its braces.
+/// Removes each template action from a text. Calls `replace` for each action, with the text before it and the action including its braces.
+/// `replace` may append a replacement to the text.
 fn with_actions<'a>(text: &'a str, mut replace: impl FnMut(&mut String, &'a str)) -> String {
     let mut replaced = String::with_capacity(text.len());
     let mut rest = text;
@@ -63,7 +64,7 @@ fn with_actions<'a>(text: &'a str, mut replace: impl FnMut(&mut String, &'a str)
 /// The template actions of a text. Equal actions are listed once.
 #[derive(Debug)]
 pub struct Actions {
-    /// The text of each action. Long texts are cut, because YAML aliases may repeat an action's word many times.
+    /// The text of each action. Long texts are cut, because YAML aliases may repeat an action many times.
     shown: Vec<String>,
 }
 

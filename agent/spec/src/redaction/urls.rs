@@ -6,7 +6,7 @@
 use super::MARK;
 
 const SCHEME: &str = "://";
-/// The prefix of an image's digest. An `@` before this prefix belongs to the image's name, and ends no login.
+/// The prefix of an image's digest. An `@` before this prefix is part of the image's name. It is not the end of a login.
 const DIGEST: &str = "sha256:";
 
 /// Replaces the credentials in all URLs of a text with marks.

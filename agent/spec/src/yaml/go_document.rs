@@ -141,7 +141,8 @@ impl<'de> Visitor<'de> for Node<'_> {
         Ok(Value::Null)
     }
 
-    /// If a scalar is no slice of the text, the scalar is in quotes or in a block, or has several lines. So it is a string.
+    /// The reader calls this function for a scalar that is not a slice of the text. Such a scalar is in quotes or in a block, or has
+    /// several lines. So it is a string.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
         Ok(Value::from(text))
     }

@@ -81,8 +81,8 @@ async fn each_failure_has_its_own_error() {
     assert!(circle.kind().is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
 }
 
-/// The store has no lists of files, so a denied file may exist or be missing. In a bucket whose
-/// objects the role may not list, a denied file may also exist or be missing.
+/// Without a list of files, the agent cannot know whether a denied file exists. The same applies to a bucket whose objects the role may not
+/// list.
 #[tokio::test]
 async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {
     let (server, _) = web().await;

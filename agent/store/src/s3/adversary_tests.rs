@@ -21,7 +21,8 @@ async fn answering(status: u16, body: String) -> TestServer {
     Buckets::new().serve_behind(move |_| Some(Ok(text(status, &body)))).await
 }
 
-/// Makes a server for list pages, and a counter of the requests. `page` returns the entries and the token of a page for the page's number.
+/// Makes a server that answers each request with the next page of a list, and a counter of the requests. `page` returns the entries and the
+/// continuation token of the page with this number.
 async fn listing(
     page: impl Fn(u32) -> (String, String) + Send + Sync + 'static,
 ) -> (TestServer, Arc<AtomicU32>) {

@@ -20,7 +20,7 @@ pub(super) enum S3Failure {
     Passing {
         cause: String,
     },
-    /// The SDK did not send the request. It does not say whether credentials are missing.
+    /// The SDK did not send the request. Its error does not say whether credentials are missing.
     NotSent {
         cause: String,
     },
@@ -191,7 +191,7 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
     }
 }
 
-/// Advice for an error response, if its reason is not a missing permission of the role. `None` for other reasons.
+/// Advice for an error response that has a known reason other than a missing permission of the role. `None` for all other responses.
 ///
 /// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", for the kinds of policies.
 fn advice(said: &Said, rights: &str) -> Option<String> {

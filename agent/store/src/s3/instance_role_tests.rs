@@ -14,7 +14,7 @@ use kops_agent_tests::fake_imds::FakeImds;
 const URL: &str = "s3://state/a.example.com/config";
 
 #[tokio::test]
-#[ignore = "is run by the tests below, in an environment of theirs"]
+#[ignore = "the tests below run it in a process with other variables"]
 async fn child() {
     match Store::new(&[]).unwrap().read(URL).await {
         Ok(bytes) => assert_eq!(bytes, b"kind: Cluster"),
@@ -22,7 +22,7 @@ async fn child() {
     }
 }
 
-/// Returns the output of the child process, and whether the process succeeded.
+/// Runs the test `child` in a process with these variables and an empty home folder. Returns its output, and whether it succeeded.
 async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())

@@ -45,7 +45,7 @@ impl Buckets {
         fs::write(file, bytes).unwrap();
     }
 
-    /// Serves the buckets. Requests that `before` answers do not reach the buckets.
+    /// Serves the buckets. If `before` returns an answer to a request, the server sends this answer instead.
     pub(crate) async fn serve_behind<F>(&self, before: F) -> TestServer
     where
         F: Fn(&Request<Incoming>) -> Option<Answer> + Send + Sync + 'static,
