@@ -44,19 +44,13 @@ pub enum TpmProblem {
     },
     /// The TPM does not hash this much data at once.
     #[error("cannot sign {length} bytes: a TPM accepts at most {most} bytes at a time")]
-    TooLong {
-        length: usize,
-        most: usize,
-    },
+    TooLong { length: usize, most: usize },
     /// The deadline has passed.
     #[error(
         "the TPM is busy: it did not run {command} within {seconds} seconds; does another program use it, or does it \
          run its self-test?"
     )]
-    TooSlow {
-        command: TpmCc,
-        seconds: u64,
-    },
+    TooSlow { command: TpmCc, seconds: u64 },
 }
 
 /// Why the TPM of an instance of GCE does not sign.
