@@ -67,11 +67,11 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
     }
 }
 
-/// Adds to the first error of a run that the repair to the last applied state failed, too.
+/// Adds to the first error of a run why the repair to the last applied state failed.
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
     error.context(format!(
-        "cannot repair this machine to its last applied configuration ({other}) after the first failure"
+        "cannot repair this machine to its last applied configuration: {other}. The first failure of this run"
     ))
 }
 

@@ -54,7 +54,7 @@ struct Manifest<T> {
 struct Manifests {
     clusters: Vec<Manifest<Cluster>>,
     groups: Vec<Manifest<InstanceGroup>>,
-    /// Whether a manifest of a cluster is missing, because its file is a template or has an error.
+    /// Whether the manifest of a cluster may be missing here, because a template or an error kept it from being read.
     may_lack_clusters: bool,
 }
 

@@ -136,7 +136,7 @@ impl Materials {
         Materials { environment, ..self }
     }
 
-    /// Returns these materials for a time when kops-controller issues no certificates; `why` is the reason.
+    /// Returns these materials with `why`, the reason why kops-controller issues no certificates now.
     pub fn without_issuer(self, why: String) -> Materials {
         Materials { unissuable: Some(why), ..self }
     }

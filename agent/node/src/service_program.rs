@@ -52,8 +52,8 @@ impl UnitFile {
 }
 
 impl ServiceProgram {
-    /// The program for the services of the machine below `root`. The program is a file of the real machine, even if a scratch root has
-    /// the units.
+    /// The program for the services of the machine below `root`. The program's path starts at `/`, even if the units are below a scratch
+    /// root.
     pub fn of_machine(root: &Path) -> io::Result<ServiceProgram> {
         Ok(decided(&program::path()?, units(root), version_of))
     }

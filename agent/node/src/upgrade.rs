@@ -66,7 +66,7 @@ pub async fn carry_out(
     let unnamed = || not_replaced("the path of this program is not UTF-8 text".to_owned());
     let path = path.to_str().ok_or_else(unnamed)?;
     let unknown = |error: kops_agent_host::Error| {
-        not_replaced(format!("this machine does not tell whether a package owns {path}: {error}"))
+        not_replaced(format!("cannot find out whether a package owns {path}: {error}"))
     };
     let is_packaged = path == PACKAGED_PROGRAM || host.is_packaged(path).map_err(unknown)?;
     let place = Place { conf, root, host: &host, path, is_packaged };
@@ -78,8 +78,8 @@ pub async fn carry_out(
     }
 }
 
-/// Reports to the cluster if the last check of this process's program has not succeeded. A later order replaces the outcome of the failed
-/// order, but not this report. A failure of the report is only logged.
+/// Reports to the cluster that this process's program is unchecked, if its last check has not succeeded. A later order replaces the outcome
+/// of the failed order, but not this report. If the report fails, this is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {

@@ -17,7 +17,6 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// Another control plane is not Ready, or its API server is not ready.
     #[error(
         "after {seconds} seconds another control plane or its API server is still not ready, so {restarted} is not \
          restarted on this control plane, and nothing was changed: {why}. Repair or replace the other control plane \
@@ -30,7 +29,6 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// The run could not find out whether a slot is free.
     #[error(
         "this run could not find out within {seconds} seconds whether other nodes are being restarted, so \
          {restarted} is not restarted on this node, and nothing was changed: {why}. To continue without a \
@@ -44,7 +42,6 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// A reboot got no slot.
     #[error(
         "this machine has no slot of its group after {seconds} seconds, so it does not reboot and nothing was changed: {why}; no machine \
          reboots without a slot"
@@ -54,7 +51,6 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// The Node could not be cordoned, or pods did not leave.
     #[error(
         "this node could not be drained, so nothing was changed: {0}; if a run cordoned the node, this run or a later run uncordons it"
     )]

@@ -134,7 +134,7 @@ fn escape(path: &[u8]) -> String {
     percent_encode(path, ESCAPED).to_string()
 }
 
-/// Whether Go leaves this character of an original path unescaped.
+/// Whether Go accepts this character in a path as the user wrote it. If the path has any other character, Go escapes the path anew.
 fn may_stand_in_a_written_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte)
 }

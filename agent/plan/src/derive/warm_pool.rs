@@ -13,7 +13,7 @@ use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec, yaml};
 
-/// Prefixes of the images that nodes need early and that need no credentials.
+/// Prefixes of the names of images to pull in advance. Nodes need these images early, and pulling them needs no credentials.
 const PULLED_BEFOREHAND: [&str; 8] = [
     "registry.k8s.io/kube-proxy:",
     "registry.k8s.io/provider-aws/",
@@ -103,7 +103,7 @@ pub(super) struct Addon {
     pub(super) manifest: String,
 }
 
-/// kOps' own addons in the text of the bootstrap channel, for all Kubernetes versions.
+/// All of kOps' own addons in the text of the bootstrap channel, also entries for other Kubernetes versions than the cluster's.
 pub(super) fn addons_of(text: &str) -> Result<Vec<Addon>, SpecError> {
     let channel = Channel::parse(text.as_bytes(), BOOTSTRAP_CHANNEL, KopsRelease::NEWEST)?;
     if !channel.is_bootstrap {
