@@ -175,8 +175,8 @@ async fn decide(
         Ok(facts) if facts.machine() == applied.machine => facts,
         Ok(facts) => {
             log::warn!(
-                "the last applied configuration was for another machine, or this machine has entered or \
-                 left its warm pool since then ({}; this machine is {}); this run does not apply it",
+                "this run does not apply the last applied configuration, because it was for another machine ({}) \
+                 than this machine ({}), or because this machine has entered or left its warm pool since then",
                 applied.machine,
                 facts.machine()
             );

@@ -125,7 +125,7 @@ impl Place<'_> {
         }
         let running = program::sha256().context("reading this program")?;
         if running == wanted.sha256 {
-            // This process already runs the program of the order, so the order may expire now.
+            // The ordered program already runs. So it no longer matters whether the order is still valid.
             change.settle().await?;
             // `settle` has released the lock: if the API server does not answer, other runs must not wait for this report.
             condition::tell_within(root, TOLD_WITHIN).await?;
@@ -333,7 +333,7 @@ impl Change<'_> {
         host.note_check(self.ordered())?;
         self.restart_services().await?;
         let own = self.own_changes().await?;
-        // The process that writes the agent's own resources takes the lock.
+        // The next step needs the lock: it starts a process that writes the agent's own resources.
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");

@@ -124,7 +124,7 @@ where
                 text: shown::line(entry),
                 origins: sorted(of_entries.get(&key).and_then(|of_line| of_line.get(entry))),
             };
-            // A JSON field is not split into entries, because it may be a text that must stay hidden.
+            // A JSON field is not split into entries. It may be a text that must stay hidden.
             let (text, entries) = match fields.get(line) {
                 Some(field) => (field.clone(), Vec::new()),
                 None => (

@@ -185,7 +185,7 @@ impl Nodes<'_> {
 /// cluster.
 struct Fields<'a> {
     source: &'a Source,
-    /// For each path of a field: whether a template gives a key of the path or a value in the field. `None` if the manifest does not have
+    /// By the path of a field: whether the field's value or a key of its path comes from a template. `None` if the manifest does not have
     /// the field.
     is_template: RefCell<BTreeMap<String, Option<bool>>>,
 }

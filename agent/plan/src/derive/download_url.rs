@@ -26,7 +26,7 @@ pub(super) struct Url {
     scheme: String,
     user_and_host: String,
     path: Vec<u8>,
-    /// The original spelling of the path, as long as the path is unchanged.
+    /// The spelling of the path in the URL. `None` if the path has changed and must be escaped anew.
     written_path: Option<String>,
     /// The query and the fragment, each with its separator (`?`, `#`).
     rest: String,

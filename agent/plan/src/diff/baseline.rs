@@ -95,7 +95,7 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
 enum Unread {
     /// By the files' write times, the processes have read the present content of all files.
     Nothing,
-    /// Only newly issued certificates are unread. The loaded certificates stay valid until `due`, in seconds since 1970.
+    /// Only newly issued certificates are unread. `due` is the renewal time of the loaded certificates, in seconds since 1970.
     Reissued {
         due: u64,
     },

@@ -78,7 +78,7 @@ const OF_IMAGES: [&str; 7] = [
 ];
 /// Settings of the table `containerd` in [`CRI_OF_1`] that moved to [`CRI_IMAGES`].
 const UNPACKING: [&str; 3] = ["disable_snapshot_annotations", "discard_unpacked_layers", "snapshotter"];
-/// The first version of the file in which `disabled_plugins` and `required_plugins` have full names.
+/// The first version of the file in which `disabled_plugins` and `required_plugins` list plugins by their full names.
 const WHOLE_NAMES: i64 = 2;
 
 /// The written version and the readable version of containerd's configuration file.

@@ -15,8 +15,8 @@ pub(super) const FILE: &str = "";
 const OVERLAYFS: &str = "io.containerd.snapshotter.v1.overlayfs";
 /// Matches any name in the path of a table.
 const ANY: &str = "*";
-/// Versions of the configuration file: of containerd 1, of containerd 2, of both, and of both with the older versions that containerd 1
-/// migrates.
+/// Ranges of versions of the configuration file. `OF_1` is for containerd 1, `OF_2` for containerd 2, and `OF_BOTH` for both. `OF_ALL` also
+/// has the older versions that containerd 1 migrates.
 const OF_1: RangeInclusive<i64> = 2..=2;
 const OF_2: RangeInclusive<i64> = 3..=i64::MAX;
 const OF_BOTH: RangeInclusive<i64> = 2..=i64::MAX;

@@ -107,7 +107,7 @@ fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
     }
 }
 
-/// Enables NRI if the configuration mentions it, unless `enabled` is false.
+/// Applies the cluster's settings of NRI (Node Resource Interface). They enable NRI, unless `enabled` is false.
 fn set_nri(file: &mut Table, nri: &NRIConfig) {
     let NRIConfig { enabled, plugin_registration_timeout, plugin_request_timeout } = nri;
     if *enabled == Some(false) {
@@ -144,8 +144,9 @@ fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<V
     set(file, &[&plugin[..], path].concat(), value);
 }
 
-/// Sets the value at this path. If a key on the path already has a plain value, the rest of the path is set beside that key. A table at the
-/// end of the path is replaced. kOps treats contradictory additions of a user in this way too.
+/// Sets the value at this path. Makes missing tables, and replaces the value or table at the end of the path. If a key on the path has a
+/// value that is not a table, the key is skipped: its own table gets the rest of the path. kOps treats contradictory additions of a user in
+/// this way, too.
 fn set(table: &mut Table, path: &[&str], value: impl Into<Value>) {
     match path {
         [] => {}
