@@ -91,9 +91,9 @@ fn service_refusal(departure: Result<Departure>, leaves: impl FnOnce(&str)) -> R
             return Ok(());
         }
         Ok(Departure::Refused(why)) => format!(
-            "{CONTROLLER_UNIT} stays on this machine, because no machine could bootstrap without it: {why}. First let another server \
-             listen: kOps' kops-controller, or kops-agent's on another control plane. `kops-agent controller takeover --check --back` \
-             shows whether one does. {OVERRIDE} removes the service anyway"
+            "{CONTROLLER_UNIT} stays on this machine, because no machine could bootstrap without it: {why}. First start another \
+             server: kOps' kops-controller, or kops-agent's on another control plane. `kops-agent controller takeover --check --back` \
+             shows whether one is running. {OVERRIDE} removes the service anyway"
         ),
         Err(error) => format!(
             "{CONTROLLER_UNIT} stays on this machine, because this run cannot find out whether machines can bootstrap without it: {}. \
@@ -109,8 +109,8 @@ fn reset_refusal(departure: Result<Departure>) -> Result<()> {
         Ok(Departure::Allowed(_)) => Ok(()),
         Ok(Departure::Refused(why)) => {
             let problem = format!(
-                "nothing was reset, because no machine could bootstrap without this one: {why}. First let another control plane serve: \
-                 `kops-agent converge --controller` there starts kops-agent's server. {OVERRIDE} resets this machine anyway"
+                "nothing was reset, because no machine could bootstrap without this one: {why}. First start kops-agent's server on \
+                 another control plane: run `kops-agent converge --controller` there. {OVERRIDE} resets this machine anyway"
             );
             Err(Failure::new(Kind::LastServer, problem).into())
         }

@@ -191,8 +191,8 @@ fn warn(source: &Source, warnings: Result<Vec<FieldWarning>, SpecError>, told: &
     }
 }
 
-/// Reads a document. A value from a template that does not fit counts as missing. `None` if the document has an error, needs a value that
-/// counts as missing, or has too many such values.
+/// Reads a document. If a template gives a value that does not fit, the value counts as missing. `None` if the document has an error, needs
+/// one of these values, or has too many of them.
 fn read<T>(
     source: &Source,
     read: impl Fn(Value, &str) -> Result<T, SpecError>,

@@ -33,7 +33,7 @@ impl NodeOptions {
         self
     }
 
-    /// Replaces a root that is a different path to `/`, such as `/..`, by `/`.
+    /// Changes the root to `/` if it is another path to `/`, such as `/..`.
     pub fn settled(mut self) -> NodeOptions {
         if self.is_this_machine() {
             self.source.node_root = PathBuf::from("/");

@@ -20,8 +20,8 @@ use kops_agent_process::version::VERSION;
 
 use super::own_services::{ADDONS, CONTROLLER, FOLLOW, OwnService};
 
-/// The services. The first unit with a usable program decides the program of all services. `FOLLOW` comes first, because a rollout replaces
-/// its program.
+/// The services. Of the programs that their units start, the first usable one is the program of all services. `FOLLOW` comes first, because
+/// a rollout replaces its program.
 const SERVICES: [OwnService; 3] = [FOLLOW, CONTROLLER, ADDONS];
 /// The directories of unit files below the root, in systemd's order (systemd.unit(5)).
 const FOLDERS: [&str; 3] = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];

@@ -31,7 +31,8 @@ use super::{condition, machine};
 use crate::redaction::error_text;
 use trial::{Changes, Trial, Unwritten, first};
 
-/// The services that run the program all the time, and that an order restarts. The service that follows rollouts exits by itself.
+/// The services that run the program all the time. An order restarts them. The service that follows rollouts is not in the list, because it
+/// exits by itself.
 const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
 /// How long a server may serve an old program file. A server of kops-agent reads the program file again after 5 s.
 const SERVED_FOR: Duration = Duration::from_secs(6);
@@ -52,8 +53,8 @@ pub enum Upgraded {
 /// Carries an order out. `began` is the start of this process. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
 ///
 /// After a failure, the present program stays in place or is restored. If the ordered program is in place, for example because its check or
-/// its report failed, the error begins with the commands that restore the previous program. If the package manager has installed a third
-/// program and cannot remove it, the error begins with this problem.
+/// its report failed, the error begins with the commands that restore the previous program. If the package manager has installed a program
+/// that is neither the ordered nor the previous one, and cannot remove it, the error begins with this problem.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -274,8 +275,8 @@ impl Change<'_> {
         Ok(trial.follows().await?)
     }
 
-    /// Compares this node with the plan of the new program, and puts this program in place. If a service fails with the new program, the
-    /// previous program is restored.
+    /// Puts the new program in place, if its plan would change only kops-agent's own resources on this node. If a service fails with the
+    /// new program, the previous program is restored.
     async fn make(&self, new: NewProgram) -> Result<()> {
         let Change { place: Place { host, path, is_packaged, .. }, file, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
@@ -333,7 +334,7 @@ impl Change<'_> {
         host.note_check(self.ordered())?;
         self.restart_services().await?;
         let own = self.own_changes().await?;
-        // The next step needs the lock: it starts a process that writes the agent's own resources.
+        // The process that writes the agent's own resources needs the lock.
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");

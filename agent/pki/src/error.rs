@@ -31,8 +31,7 @@ pub enum CertificateError {
          may not read the private key of keyset {keyset}; run again"
     )]
     NoBootstrap { name: String, keyset: String },
-    /// A file needs this certificate. It is not usable now, but the plan does not issue it, because it was usable
-    /// before.
+    /// A file needs this certificate. The certificate is not usable, and the plan does not issue it.
     #[error("certificate {name} has changed since the plan was made; run again")]
     Changed { name: String },
     #[error("certificate {name}: {reason}")]

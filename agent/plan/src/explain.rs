@@ -184,8 +184,8 @@ fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(R
         .collect()
 }
 
-/// Splits a resource into lines: the text of a file or unit with one flag a line, or else its fields as JSON. The lines may contain
-/// secrets, so they must not be displayed.
+/// Splits a resource into lines. A file or unit has the lines of its text, and each flag on its own line. Any other resource, or a
+/// completely hidden text, has its fields as JSON. The lines may contain secrets, so they must not be displayed.
 fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     let (text, free_text) = match resource {
         Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),

@@ -166,7 +166,7 @@ impl Nodes<'_> {
         if self.has_too_many_machines {
             let problem = format!(
                 "the nodes of {} groups are not checked, because this check covers 60,000 possible machines at most, and a machine with \
-                 large manifests counts as many; set spec.kubernetesVersion of the clusters and spec.image of the groups, or check fewer \
+                 large manifests counts as many. Set spec.kubernetesVersion of the clusters and spec.image of the groups, or check fewer \
                  folders at once",
                 self.undecided
             );

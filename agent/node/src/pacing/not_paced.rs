@@ -7,8 +7,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum NotPaced {
     #[error(
-        "no slot became free within {seconds} seconds to restart {restarted} on this node, so nothing was changed: {why}; \
-         try again later, or see `kubectl -n kops-agent get leases`"
+        "no slot became free within {seconds} seconds to restart {restarted} on this node, so nothing was changed: {why}. \
+         Try again later, or see `kubectl -n kops-agent get leases`"
     )]
     NoSlot {
         /// The components to restart.
@@ -43,7 +43,7 @@ pub enum NotPaced {
         why: String,
     },
     #[error(
-        "this machine has no slot of its group after {seconds} seconds, so it does not reboot and nothing was changed: {why}; no machine \
+        "this machine has no slot of its group after {seconds} seconds, so it does not reboot and nothing was changed: {why}. No machine \
          reboots without a slot"
     )]
     NoReboot {
@@ -52,7 +52,7 @@ pub enum NotPaced {
         why: String,
     },
     #[error(
-        "this node could not be drained, so nothing was changed: {0}; if a run cordoned the node, this run or a later run uncordons it"
+        "this node could not be drained, so nothing was changed: {0}. If a run cordoned the node, this run or a later run uncordons it"
     )]
     NotDrained(String),
 }

@@ -39,7 +39,7 @@ pub struct Converge<'a> {
     pub settings: HostSettings,
     /// How often the run retries after a failure; -1 retries without limit. Only a run at boot retries.
     pub retries: i64,
-    /// Whether the agent claims correct resources that other programs made.
+    /// Whether the agent adopts resources that other programs made and that are correct.
     pub adopt: bool,
     pub printer: &'a dyn Printer,
 }

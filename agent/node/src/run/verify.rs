@@ -34,7 +34,7 @@ pub fn is_in_sandbox(root: &Path) -> bool {
     root == Path::new("/") && sandbox::is_read_only_here("/etc")
 }
 
-/// Has systemd run this program with these flags outside the sandbox of this process's unit, and waits for its end.
+/// Makes systemd run this program with these flags, outside the sandbox of this process's unit. Waits until the program ends.
 pub fn repair_outside(flags: impl Iterator<Item = String>) -> Result<u8> {
     let program = program::path().context("finding the path of this program")?;
     let mut command = vec![program.display().to_string()];

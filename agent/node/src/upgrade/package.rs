@@ -13,7 +13,7 @@ use crate::machine;
 use crate::redaction::error_text;
 
 impl Change<'_> {
-    /// Checks that the repositories have the ordered packages, and the present packages for a rollback.
+    /// Checks that the repositories have the ordered packages, and the installed packages, which a rollback needs.
     pub(super) fn find_packages(&self) -> Result<()> {
         let present = self.present_packages()?;
         service_manager::doing("looking for the packages of kops-agent");

@@ -141,7 +141,7 @@ fn images_in(manifest: &str, path: &str, problems: &mut Problems) -> BTreeSet<St
     images
 }
 
-/// The images of an addon whose manifest is missing, as kOps' release names them. Only images that are pulled in advance on AWS matter.
+/// The images that the kOps release uses in an addon whose manifest is missing. Has only images that machines on AWS may pull in advance.
 fn images_of_release(inputs: &Inputs<'_>, addon: &str) -> Vec<String> {
     let spec = &inputs.cluster.spec;
     let images = match addon {

@@ -91,9 +91,9 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
     sight
 }
 
-/// The files whose present content a unit's or pod's processes have not read.
+/// The files that have changed since the processes of a unit or pod read them.
 enum Unread {
-    /// By the files' write times, the processes have read the present content of all files.
+    /// No file was written after the processes started.
     Nothing,
     /// Only newly issued certificates are unread. `due` is the renewal time of the loaded certificates, in seconds since 1970.
     Reissued {
