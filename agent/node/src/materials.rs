@@ -28,7 +28,7 @@ pub struct Materials {
     at_hand: BTreeMap<(String, String), PemPair>,
     /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state.
     unusable: BTreeSet<(String, String)>,
-    /// The last applied state, for the public parts of keysets.
+    /// The last applied state. Its authorities come before the store's authorities.
     applied: Option<Arc<Applied>>,
     /// Why kops-controller issues no certificates now.
     unissuable: Option<String>,

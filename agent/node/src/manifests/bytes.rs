@@ -54,7 +54,7 @@ impl Bytes {
     }
 }
 
-/// The last bytes of a part, in which the name of kOps' API may begin.
+/// The last bytes of a part. A name of kOps' API that continues in the next part begins in these bytes.
 fn end(part: &[u8]) -> &[u8] {
     let longest = APIS.iter().map(|api| api.len()).max().unwrap_or_default();
     &part[part.len().saturating_sub(longest - 1)..]
