@@ -201,7 +201,7 @@ fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     }
 }
 
-/// The JSON fields of a resource, each with the form that may be displayed. A resource with a completely hidden text is shown in this form.
+/// The JSON fields of a resource, each with its form for display. A resource with a completely hidden text is shown by these fields.
 fn shown_fields(resource: &Resource) -> BTreeMap<String, String> {
     let lines = fields(&serde_json::to_value(resource).unwrap_or_default());
     lines.into_iter().zip(fields(&shown::resource(resource))).collect()

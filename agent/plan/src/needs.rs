@@ -15,7 +15,7 @@ use crate::desired::paths;
 use crate::resolve::{HookAction, NodeConfig};
 use crate::resource::{Content, DesiredState, File, Resource};
 
-/// A thing that a mirror must have.
+/// A file, image, package or package source that a mirror must have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Need {
     pub kind: NeedKind,

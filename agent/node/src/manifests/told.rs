@@ -103,7 +103,7 @@ impl Told {
         }
     }
 
-    /// Adds a number of findings about a document that are not listed.
+    /// Counts `count` more findings about a document, without listing them.
     pub(super) fn unlisted(&mut self, severity: Severity, source: &Source, count: usize) {
         document(&mut self.documents, severity, source).others += count;
     }

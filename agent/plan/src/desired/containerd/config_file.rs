@@ -94,7 +94,8 @@ fn pause_image(node: &NodeConfig) -> Option<String> {
     node.containerd().sandbox_image.clone()
 }
 
-/// Sets the mirrors of each registry in this file. After kOps 1.35, sets the directory that has a file of mirrors for each registry.
+/// Up to kOps 1.35, sets the mirrors of each registry in this file. Later, sets only the directory in which each registry has its own file
+/// of mirrors.
 fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
     let mirrors = &node.containerd().registry_mirrors;
     if node.release().containerd_configuration_is_of_1() {
