@@ -36,7 +36,10 @@ pub(super) fn resolve(config: &NodeupConfig, format: PackageFormat, problems: &m
         } else if package.starts_with("http://") {
             problems.warn(
                 field,
-                format!("the download of {package} is not encrypted, so anyone on the network path can change the package; use an https:// URL"),
+                format!(
+                    "the download of {package} is not encrypted, so anyone on the network path can change the package; \
+                     use an https:// URL"
+                ),
             );
         }
     }

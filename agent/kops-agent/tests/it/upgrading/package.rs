@@ -115,7 +115,7 @@ fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
         scene.package(Some(BEFORE), &[offered]);
         let problem = order(rollout);
         let expected = format!("no package repository of this machine has {missing}, or ");
-        let needed = "The node needs kops-agent 0.9.0-1 for the upgrade, and kops-agent 0.0.1-1 for a rollback";
+        let needed = "needs kops-agent 0.9.0-1 for the upgrade, and kops-agent 0.0.1-1 for a rollback";
         assert!(problem.contains(&expected) && problem.contains(needed), "{problem}");
         is_as_before();
     }
