@@ -71,7 +71,7 @@ fn has_prefixes(name: &str) -> bool {
 }
 
 /// The `maxPods` that Amazon recommends for an instance type with prefixes: the number of addresses in its prefixes, but no more than a cap
-/// that depends on its vCPUs. From size `large` on, the cap is always lower, except for [`SPECIAL`].
+/// that depends on its vCPUs. From size `large` on, only the cap matters, except for [`SPECIAL`].
 fn recommended_for_type(name: &str) -> Option<u32> {
     if let Some((_, most)) = SPECIAL.iter().find(|(special, _)| *special == name) {
         return Some(*most);
