@@ -179,8 +179,8 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     Ok(told.map(|told| told.node))
 }
 
-/// Ends [`UNIT`], and removes the early warnings from this machine's Node. This must happen before a reset stops kubelet and removes its
-/// credentials. A failure is only logged.
+/// Ends the unit that reports apart from the run, and removes the early warnings from this machine's Node. A reset calls
+/// this before it stops kubelet and removes kubelet's credentials. A failure is only logged.
 pub async fn withdraw_warnings(root: &Path) {
     if !is_machine(root) {
         return;

@@ -67,11 +67,11 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
     }
 }
 
-/// Adds to the first error of a run that the repair to the last applied state failed, too.
+/// Adds to the first error of a run why the repair to the last applied state failed.
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
     error.context(format!(
-        "cannot repair this machine to its last applied configuration ({other}) after the first failure"
+        "cannot repair this machine to its last applied configuration: {other}. The first failure of this run"
     ))
 }
 
@@ -175,8 +175,8 @@ async fn decide(
         Ok(facts) if facts.machine() == applied.machine => facts,
         Ok(facts) => {
             log::warn!(
-                "the last applied configuration was for another machine, or this machine has entered or \
-                 left its warm pool since then ({}; this machine is {}); this run does not apply it",
+                "this run does not apply the last applied configuration, because it was for another machine ({}) \
+                 than this machine ({}), or because this machine has entered or left its warm pool since then",
                 applied.machine,
                 facts.machine()
             );

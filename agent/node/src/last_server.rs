@@ -33,13 +33,13 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     if options.allows_no_server || root != Path::new("/") || !removes_controller(plan) {
         return Ok(());
     }
-    // The run that began an unfinished change has already done this check. The API server of this machine may need the remaining steps of
-    // the change.
+    // An unfinished change passed this check when it began. A second check may fail only because the API server needs the remaining
+    // steps of the change.
     let is_same = |state: Applied| state.config_hash == decision.config_hash;
     if host.unfinished_change()?.is_some_and(|change| change.state.is_none_or(is_same)) {
         return Ok(());
     }
-    // On a new machine from the image of a control plane, the service has not served any machine.
+    // This machine was made from the image of another control plane. Its copy of the service has not served any machine.
     if machine::left_by(root, &decision.facts) == LeftBy::AnotherMachine {
         return Ok(());
     }
@@ -47,7 +47,7 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     let stays =
         service_refusal(departure, |why| log::info!("{CONTROLLER_UNIT} can be removed safely: {why}"));
     if stays.is_err() {
-        // Nothing has changed yet, so units that wait for this run find a working node.
+        // Lets the units that wait for this run start: this run has changed nothing yet, so the node works.
         service_manager::serving("waiting for another server at which machines can bootstrap");
     }
     stays
@@ -91,9 +91,9 @@ fn service_refusal(departure: Result<Departure>, leaves: impl FnOnce(&str)) -> R
             return Ok(());
         }
         Ok(Departure::Refused(why)) => format!(
-            "{CONTROLLER_UNIT} stays on this machine, because no machine could bootstrap without it: {why}. First let another server \
-             listen: kOps' kops-controller, or kops-agent's on another control plane. `kops-agent controller takeover --check --back` \
-             shows whether one does. {OVERRIDE} removes the service anyway"
+            "{CONTROLLER_UNIT} stays on this machine, because no machine could bootstrap without it: {why}. First start another \
+             server: kOps' kops-controller, or kops-agent's on another control plane. `kops-agent controller takeover --check --back` \
+             shows whether one is running. {OVERRIDE} removes the service anyway"
         ),
         Err(error) => format!(
             "{CONTROLLER_UNIT} stays on this machine, because this run cannot find out whether machines can bootstrap without it: {}. \
@@ -109,8 +109,8 @@ fn reset_refusal(departure: Result<Departure>) -> Result<()> {
         Ok(Departure::Allowed(_)) => Ok(()),
         Ok(Departure::Refused(why)) => {
             let problem = format!(
-                "nothing was reset, because no machine could bootstrap without this one: {why}. First let another control plane serve: \
-                 `kops-agent converge --controller` there starts kops-agent's server. {OVERRIDE} resets this machine anyway"
+                "nothing was reset, because no machine could bootstrap without this one: {why}. First start kops-agent's server on \
+                 another control plane: run `kops-agent converge --controller` there. {OVERRIDE} resets this machine anyway"
             );
             Err(Failure::new(Kind::LastServer, problem).into())
         }

@@ -51,7 +51,7 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
     match kind_of(&error) {
         // The run that has the lock records its own outcome.
         Kind::Locked => log::debug!("{text}"),
-        // A user who is not root cannot write the record and only tries the command, so this is no warning.
+        // Only root can write the record. For any other user, this failure is expected and no warning.
         _ if is_first && !nix::unistd::geteuid().is_root() => log::debug!("{text}"),
         _ => log::warn!("{text}"),
     }

@@ -54,7 +54,7 @@ struct Manifest<T> {
 struct Manifests {
     clusters: Vec<Manifest<Cluster>>,
     groups: Vec<Manifest<InstanceGroup>>,
-    /// Whether a manifest of a cluster is missing, because its file is a template or has an error.
+    /// Whether the manifest of a cluster may be missing here, because a template or an error kept it from being read.
     may_lack_clusters: bool,
 }
 
@@ -191,8 +191,8 @@ fn warn(source: &Source, warnings: Result<Vec<FieldWarning>, SpecError>, told: &
     }
 }
 
-/// Reads a document. A value from a template that does not fit counts as missing. `None` if the document has an error, needs a value that
-/// counts as missing, or has too many such values.
+/// Reads a document. If a template gives a value that does not fit, the value counts as missing. `None` if the document has an error, needs
+/// one of these values, or has too many of them.
 fn read<T>(
     source: &Source,
     read: impl Fn(Value, &str) -> Result<T, SpecError>,

@@ -28,7 +28,7 @@ pub struct Materials {
     at_hand: BTreeMap<(String, String), PemPair>,
     /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state.
     unusable: BTreeSet<(String, String)>,
-    /// The last applied state, for the public parts of keysets.
+    /// The last applied state. Its authorities come before the store's authorities.
     applied: Option<Arc<Applied>>,
     /// Why kops-controller issues no certificates now.
     unissuable: Option<String>,
@@ -136,7 +136,7 @@ impl Materials {
         Materials { environment, ..self }
     }
 
-    /// Returns these materials for a time when kops-controller issues no certificates; `why` is the reason.
+    /// Returns these materials with `why`, the reason why kops-controller issues no certificates now.
     pub fn without_issuer(self, why: String) -> Materials {
         Materials { unissuable: Some(why), ..self }
     }

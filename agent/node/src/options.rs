@@ -33,7 +33,7 @@ impl NodeOptions {
         self
     }
 
-    /// Replaces a root that is a different path to `/`, such as `/..`, by `/`.
+    /// Changes the root to `/` if it is another path to `/`, such as `/..`.
     pub fn settled(mut self) -> NodeOptions {
         if self.is_this_machine() {
             self.source.node_root = PathBuf::from("/");
@@ -110,14 +110,14 @@ impl HostSettings {
 /// Limits how many nodes of a group change at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacing {
-    /// How many nodes of a group may be disrupted at a time. 0 takes no slot.
+    /// How many nodes of a group may be disrupted at a time. With 0, the run takes no slot.
     pub max_unavailable: u32,
     pub slot_timeout: Duration,
     pub drain: DrainMode,
     /// How long a drain waits for pods to leave.
     pub drain_timeout: Duration,
-    /// Whether a flag or a variable asks for pacing. If so, a run that cannot find out whether other nodes restart
-    /// fails. If not, this run continues without a slot.
+    /// Whether a flag or a variable asks for pacing. If so, the run fails when it cannot find out whether other nodes
+    /// are restarting. If not, it then continues without a slot.
     pub is_asked_for: bool,
     /// Whether the run fails without a slot, even if no API server answers. True for a reboot.
     pub needs_slot: bool,

@@ -38,7 +38,8 @@ pub use not_paced::NotPaced;
 /// The pause between two tries to uncordon a Node after an interrupted run.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Whether a run ended before a change because the change could not be paced.
+/// Whether a run ended before its change because of pacing: for example, it got no slot, or the node could not be
+/// drained.
 pub fn is_not_paced(error: &anyhow::Error) -> bool {
     kind_of(error).is_not_paced()
 }
@@ -159,8 +160,8 @@ pub fn stay_cordoned(host: &Host) {
     drain::stay_cordoned(host);
 }
 
-/// Whether the Node would stay cordoned if this process stopped now. In this case, the report to the cluster uncordons
-/// the Node.
+/// Whether the Node would stay cordoned if this process stopped now. If so, a process that is asked to stop must still
+/// report to the cluster, because this also uncordons the Node.
 pub fn is_left_cordoned() -> bool {
     drain::is_left_cordoned()
 }

@@ -31,7 +31,8 @@ use super::{condition, machine};
 use crate::redaction::error_text;
 use trial::{Changes, Trial, Unwritten, first};
 
-/// The services that run the program all the time, and that an order restarts. The service that follows rollouts exits by itself.
+/// The services that run the program all the time. An order restarts them. The service that follows rollouts is not in the list, because it
+/// exits by itself.
 const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
 /// How long a server may serve an old program file. A server of kops-agent reads the program file again after 5 s.
 const SERVED_FOR: Duration = Duration::from_secs(6);
@@ -52,8 +53,8 @@ pub enum Upgraded {
 /// Carries an order out. `began` is the start of this process. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
 ///
 /// After a failure, the present program stays in place or is restored. If the ordered program is in place, for example because its check or
-/// its report failed, the error begins with the commands that restore the previous program. If the package manager has installed a third
-/// program and cannot remove it, the error begins with this problem.
+/// its report failed, the error begins with the commands that restore the previous program. If the package manager has installed a program
+/// that is neither the ordered nor the previous one, and cannot remove it, the error begins with this problem.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -66,7 +67,7 @@ pub async fn carry_out(
     let unnamed = || not_replaced("the path of this program is not UTF-8 text".to_owned());
     let path = path.to_str().ok_or_else(unnamed)?;
     let unknown = |error: kops_agent_host::Error| {
-        not_replaced(format!("this machine does not tell whether a package owns {path}: {error}"))
+        not_replaced(format!("cannot find out whether a package owns {path}: {error}"))
     };
     let is_packaged = path == PACKAGED_PROGRAM || host.is_packaged(path).map_err(unknown)?;
     let place = Place { conf, root, host: &host, path, is_packaged };
@@ -78,8 +79,8 @@ pub async fn carry_out(
     }
 }
 
-/// Reports to the cluster if the last check of this process's program has not succeeded. A later order replaces the outcome of the failed
-/// order, but not this report. A failure of the report is only logged.
+/// Reports to the cluster that this process's program is unchecked, if its last check has not succeeded. A later order replaces the outcome
+/// of the failed order, but not this report. If the report fails, this is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {
@@ -125,7 +126,7 @@ impl Place<'_> {
         }
         let running = program::sha256().context("reading this program")?;
         if running == wanted.sha256 {
-            // This process already runs the program of the order, so the order may expire now.
+            // The ordered program already runs. So it no longer matters whether the order is still valid.
             change.settle().await?;
             // `settle` has released the lock: if the API server does not answer, other runs must not wait for this report.
             condition::tell_within(root, TOLD_WITHIN).await?;
@@ -274,8 +275,8 @@ impl Change<'_> {
         Ok(trial.follows().await?)
     }
 
-    /// Compares this node with the plan of the new program, and puts this program in place. If a service fails with the new program, the
-    /// previous program is restored.
+    /// Puts the new program in place, if its plan would change only kops-agent's own resources on this node. If a service fails with the
+    /// new program, the previous program is restored.
     async fn make(&self, new: NewProgram) -> Result<()> {
         let Change { place: Place { host, path, is_packaged, .. }, file, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
@@ -333,7 +334,7 @@ impl Change<'_> {
         host.note_check(self.ordered())?;
         self.restart_services().await?;
         let own = self.own_changes().await?;
-        // The process that writes the agent's own resources takes the lock.
+        // The process that writes the agent's own resources needs the lock.
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");

@@ -20,8 +20,8 @@ use crate::redaction::error_text;
 /// timers, no name in `PATH` and no completions.
 pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
-/// The timers, and the name of this program in `PATH`, for the machine below `root`, whose boot config is `conf`. `None`
-/// if the machine gets no timers.
+/// The timers of the machine below `root`, and the name of this program in `PATH`. `conf` is the machine's boot config.
+/// `None` if the machine gets no timers.
 pub fn of_machine(root: &Path, conf: &Path, environment: &Environment) -> Result<Option<Upkeep>, Failure> {
     let is_wanted = yes_or_no(VARIABLE, "timers", environment.get(VARIABLE).as_deref())?;
     let is_packaged = root.join(PACKAGED_PROGRAM.trim_start_matches('/')).exists();

@@ -31,7 +31,7 @@ pub enum CertificateError {
          may not read the private key of keyset {keyset}; run again"
     )]
     NoBootstrap { name: String, keyset: String },
-    /// A file needs a certificate that is not usable, and that the plan does not issue.
+    /// A file needs this certificate. The certificate is not usable, and the plan does not issue it.
     #[error("certificate {name} has changed since the plan was made; run again")]
     Changed { name: String },
     #[error("certificate {name}: {reason}")]

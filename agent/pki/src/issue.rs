@@ -17,8 +17,8 @@ use crate::pem::PemPair;
 
 /// The default lifetime of a certificate (upstream: upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const LIFETIME: Duration = Duration::days(455);
-/// `notBefore` is this long before the time of issue, but never before the authority's `notBefore`. So machines with slow clocks accept the
-/// certificate (upstream: pkg/pki/csr.go).
+/// A certificate is valid from this long before its issue, so that machines with slow clocks accept it. It is never valid before its
+/// authority is (upstream: pkg/pki/csr.go).
 pub const BACKDATED: Duration = Duration::hours(48);
 
 /// The object identifier of `organizationName`, for the second organization of a subject.

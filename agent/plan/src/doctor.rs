@@ -37,8 +37,7 @@ pub struct Observations {
     pub written_by: Option<WrittenBy>,
     /// The Kubernetes version that the machine runs. `None` if the version is unknown.
     pub kubernetes: Option<KubernetesVersion>,
-    /// Results of the checks of these services: the state store, kops-controller, the metadata service, and the node's configuration from
-    /// them.
+    /// The results of the checks of the state store, kops-controller and the metadata service, and of the node's configuration from them.
     pub services: Vec<Service>,
     pub names: Vec<Name>,
     pub downloads: Vec<Download>,

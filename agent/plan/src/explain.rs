@@ -124,7 +124,7 @@ where
                 text: shown::line(entry),
                 origins: sorted(of_entries.get(&key).and_then(|of_line| of_line.get(entry))),
             };
-            // A JSON field is not split into entries, because it may be a text that must stay hidden.
+            // A JSON field is not split into entries. It may be a text that must stay hidden.
             let (text, entries) = match fields.get(line) {
                 Some(field) => (field.clone(), Vec::new()),
                 None => (
@@ -184,8 +184,8 @@ fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(R
         .collect()
 }
 
-/// Splits a resource into lines: the text of a file or unit with one flag a line, or else its fields as JSON. The lines may contain
-/// secrets, so they must not be displayed.
+/// Splits a resource into lines. A file or unit has the lines of its text, and each flag on its own line. Any other resource, or a
+/// completely hidden text, has its fields as JSON. The lines may contain secrets, so they must not be displayed.
 fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     let (text, free_text) = match resource {
         Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),
@@ -201,7 +201,7 @@ fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     }
 }
 
-/// The JSON fields of a resource, each with the form that may be displayed. A resource with a completely hidden text is shown in this form.
+/// The JSON fields of a resource, each with its form for display. A resource with a completely hidden text is shown by these fields.
 fn shown_fields(resource: &Resource) -> BTreeMap<String, String> {
     let lines = fields(&serde_json::to_value(resource).unwrap_or_default());
     lines.into_iter().zip(fields(&shown::resource(resource))).collect()

@@ -17,7 +17,7 @@ use kops_agent_spec::failure::{Failing, Kind};
 /// year.
 const MOST_PAST: usize = 256;
 
-/// Selects the configuration of the group that a run takes.
+/// Which of the group's configurations a run takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Follow {
     /// The configuration that the node already follows. If the node follows none, the configuration that its user-data pins.
@@ -84,8 +84,8 @@ pub enum NotFollowed {
     )]
     Distrusted { hash: String },
     #[error(
-        "cannot follow: this node has run the group's current configuration {hash} before and left it for a \
-         newer configuration. To go back to this configuration, give --follow={hash}"
+        "cannot follow: this node ran the group's current configuration {hash} before, and left it for another \
+         one. To go back to this configuration, give --follow={hash}"
     )]
     Older { hash: String },
 }

@@ -15,7 +15,7 @@ use crate::desired::paths;
 use crate::resolve::{HookAction, NodeConfig};
 use crate::resource::{Content, DesiredState, File, Resource};
 
-/// A thing that a mirror must have.
+/// A file, image, package or package source that a mirror must have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Need {
     pub kind: NeedKind,
@@ -114,8 +114,8 @@ pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>
             needs.insert(Need::image(image));
         }
     }
-    // Only warming machines pull these images, and the hypothetical machines of a group do not warm up. So the images
-    // are added here.
+    // Only a machine that warms up for a warm pool pulls these images. The nodes given here never warm up, so the images are added for
+    // them.
     needs.extend(node.config.warm_pool_images.iter().map(Need::image));
     Ok(needs)
 }

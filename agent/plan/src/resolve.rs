@@ -94,7 +94,7 @@ pub struct Inputs {
     pub facts: Facts,
     /// The kOps version from a source outside the configuration; `None` if no source has it.
     pub kops_version: Option<Told>,
-    /// The files of archives that this machine has downloaded.
+    /// The names of the files in archives that this machine has downloaded.
     pub archives: ArchiveFiles,
 }
 
@@ -175,7 +175,8 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     resolve_all(inputs).map_err(|problems| problems.refused().without(&ProblemRedactor::from_config(&config)))
 }
 
-/// Resolves the configuration for each of these machines, like [`resolve`]. The free text of the configuration is collected once.
+/// Resolves the configuration for each of these machines, like [`resolve`]. Collects the free text of the configuration only once for all
+/// machines.
 pub fn resolve_each(
     inputs: &Inputs,
     machines: impl IntoIterator<Item = Facts>,

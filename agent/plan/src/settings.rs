@@ -9,8 +9,8 @@ use kops_agent_spec::{
 
 use crate::resolve::NodeConfig;
 
-/// A sentence for the user: a flag (`--max-pods`) or field (`maxPods`) is not set, so the defaults of the programs that have it apply.
-/// `None` if no program of this node has the flag or field.
+/// A sentence that tells the user that a flag (`--max-pods`) or field (`maxPods`) is not set, and which programs' defaults apply. `None` if
+/// no program of this node has the flag or field.
 pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     let kubelet = once(("kubelet", field_names::<KubeletConfigSpec>()));
     let proxy = node.kube_proxy.as_ref().map(|_| ("kube-proxy", field_names::<KubeProxyConfig>()));

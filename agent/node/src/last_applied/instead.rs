@@ -15,7 +15,7 @@ use kops_agent_source::SpecDiffers;
 pub enum Instead {
     /// New machines get the configuration with this hash. This machine keeps its configuration until it is replaced.
     Superseded(String),
-    /// kops-controller gives no configuration to a Node that is Ready, and the machine needs none.
+    /// The machine is already a Node that is Ready. It needs no configuration, and kops-controller gives it none.
     Registered,
     /// The wanted state was tried and rolled back.
     Refused,
@@ -32,8 +32,8 @@ impl Instead {
         };
         let of_spec = || {
             let found = error.chain().find_map(|cause| cause.downcast_ref::<SpecDiffers>())?;
-            // If the applied configuration was never derived from the spec, a difference does not prove that the spec
-            // is newer.
+            // An applied configuration that never equaled the one derived from the spec may differ for another reason
+            // than a newer spec.
             applied.is_proven.then_some((&found.expected, &found.actual))
         };
         match of_file().or_else(of_spec) {

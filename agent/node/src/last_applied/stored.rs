@@ -69,8 +69,7 @@ pub(super) async fn read(
             && !take_from_machine(host, applied, &mut read, keyset, id)?
         {
             read.unusable.insert((keyset.to_owned(), id.to_owned()));
-            // The reason is recorded for the keyset as a whole. The keyset's other items are available and do not use
-            // this reason.
+            // `unknown` has only one reason for a whole keyset. The keyset's other items are available, so nobody asks for their reason.
             read.unknown.keysets.insert(keyset.to_owned(), why);
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// The maximum size of a manifest in bytes. A larger file was not written by a person, so it is not parsed.
 pub(super) const LARGEST: usize = 4 << 20;
-/// The size of the parts in which a larger file is searched, in bytes.
+/// A larger file is only searched for kOps' API, in parts of this many bytes.
 const PART: usize = 64 << 10;
 /// Each kOps manifest has one of these texts in its `apiVersion`. `kops.k8s.io/` alone would also match labels in manifests of other
 /// programs.
@@ -23,8 +23,8 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// Reads at most `most` + 1 bytes of a file. If `is_searched` is false, reading stops after the `beginning`. If `is_searched` is true,
-    /// reading continues until a part names kOps' API.
+    /// Reads at most `most` + 1 bytes of a file. If `is_searched` is true, the rest of a file larger than [`LARGEST`] is read until a part
+    /// names kOps' API. Otherwise only the `beginning` is read.
     pub(super) fn from_file(path: &Path, most: usize, is_searched: bool) -> io::Result<Bytes> {
         Bytes::from_reader(File::open(path)?, most, is_searched)
     }
@@ -54,7 +54,7 @@ impl Bytes {
     }
 }
 
-/// The last bytes of a part, in which the name of kOps' API may begin.
+/// The last bytes of a part. A name of kOps' API that continues in the next part begins in these bytes.
 fn end(part: &[u8]) -> &[u8] {
     let longest = APIS.iter().map(|api| api.len()).max().unwrap_or_default();
     &part[part.len().saturating_sub(longest - 1)..]
@@ -79,7 +79,7 @@ mod tests {
         let mut text = "#".repeat(far);
         assert!(!read(&text, far).names_kops);
         for api in APIS {
-            // Places at the beginning and the end of the file, and across the ends of the first bytes and of a part.
+            // The name is at the beginning or the end of the file, or crosses the end of `beginning` or of the first part.
             let across =
                 [LARGEST + 1, LARGEST + 1 + PART].map(|end| [1, api.len() - 1].map(|bytes| end - bytes));
             for place in across.into_iter().flatten().chain([0, far - api.len()]) {

@@ -218,8 +218,8 @@ impl Contents {
 struct Wrong {
     finding: Finding,
     is_error: bool,
-    /// Whether reading the document takes too much time or memory. Such a document is always an error, because it may be a kOps manifest
-    /// that writes the value of `apiVersion` with escapes.
+    /// Whether reading the document takes too much time or memory. Such a document is always an error, even if it does not name kOps' API:
+    /// a kOps manifest may write its `apiVersion` with escapes.
     is_too_costly: bool,
 }
 
@@ -327,11 +327,11 @@ mod tests {
             assert_eq!(refused(of_bytes(MOST_BYTES - text.len()), text), None);
             assert_eq!(refused(of_bytes(MOST_BYTES - text.len() + 1), text), beyond("1 GiB"));
         }
-        // TEXT counts five times: the mapping, its keys and its values.
+        // TEXT counts as five: the mapping, two keys and two values.
         let of_values = |values: usize| Contents { values, ..Contents::default() };
         assert_eq!(refused(of_values(MOST_VALUES - 5), TEXT), None);
         assert_eq!(refused(of_values(MOST_VALUES - 4), TEXT), beyond("6,000,000 keys and values"));
-        // In an unreadable document, the list and its items count.
+        // LIST is an unreadable document, but counts as three: the list and its two items.
         const LIST: &str = "- a\n- b\n";
         assert_eq!(refused(of_values(MOST_VALUES - 3), LIST), None);
         assert_eq!(refused(of_values(MOST_VALUES - 2), LIST), beyond("6,000,000 keys and values"));
@@ -348,8 +348,8 @@ mod tests {
     #[test]
     fn both_readings_of_a_document_with_an_action_count() {
         let values = |text: &str| parsed(documents(text)[0], "").1;
-        // The parser counts five: the list, the mapping, its key, and the key and value of that key. The second reading counts the list and
-        // the placeholder.
+        // To the first reading, this is a list of a mapping whose key is a mapping. It counts five: the list, both mappings, and the inner
+        // key and value. The second reading counts two: the list and the placeholder.
         assert_eq!(values("- {{ a }}\n"), 5 + 2);
         let deep = format!("a: {{{{ b }}}}\nc: {}\n", "[".repeat(200));
         let (read, _) = parsed(documents(&deep)[0], "");

@@ -21,10 +21,9 @@ use crate::findings::Finding;
 const MOST_DECIDED: usize = 500;
 /// Maximum number of possible machines that are checked, for all groups and all completed clusters.
 const MOST_MACHINES: usize = 60_000;
-/// The size of a part of a configuration, in bytes of JSON. A machine counts once more for each part of its cluster and
-/// its group.
+/// The size of a part, in bytes. A machine counts once, plus once for each such part of its cluster and its group as JSON.
 const PART: usize = 2_048;
-/// The number of authorities of an etcd cluster. Each authority counts as one part of the configuration of a control plane.
+/// The number of authorities of an etcd cluster. A control-plane machine counts once more for each of them.
 const AUTHORITIES_OF_ETCD: usize = 3;
 
 /// Checks the nodes that a version of kOps configures.
@@ -166,15 +165,15 @@ impl Nodes<'_> {
     pub(super) fn undecided(&self) -> Option<(Severity, Finding)> {
         if self.has_too_many_machines {
             let problem = format!(
-                "the nodes of {} groups are not checked, because this check decides 60,000 possible machines at most, and a machine with \
-                 large manifests counts as many; set spec.kubernetesVersion of the clusters and spec.image of the groups, or check fewer \
+                "the nodes of {} groups are not checked, because this check covers 60,000 possible machines at most, and a machine with \
+                 large manifests counts as many. Set spec.kubernetesVersion of the clusters and spec.image of the groups, or check fewer \
                  folders at once",
                 self.undecided
             );
             return Some((Severity::Error, Finding { problem, ..Finding::default() }));
         }
         let problem = format!(
-            "the nodes of {} more groups, because this check decides the nodes of 500 different groups at most (a role without a group \
+            "the nodes of {} more groups, because this check covers 500 different groups at most (a role without a group \
              counts as a group); check fewer folders at once",
             self.undecided
         );
@@ -186,7 +185,7 @@ impl Nodes<'_> {
 /// cluster.
 struct Fields<'a> {
     source: &'a Source,
-    /// For each path of a field: whether a template gives a key of the path or a value in the field. `None` if the manifest does not have
+    /// By the path of a field: whether the field's value or a key of its path comes from a template. `None` if the manifest does not have
     /// the field.
     is_template: RefCell<BTreeMap<String, Option<bool>>>,
 }

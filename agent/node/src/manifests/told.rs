@@ -44,7 +44,7 @@ struct List {
     listed: usize,
     /// Lines that count findings about a document.
     counts: BTreeSet<Finding>,
-    /// The number of findings that the lines in `counts` stand for.
+    /// The number of unlisted findings that the lines in `counts` report.
     counted: usize,
     /// Hashes of the findings that are not about a document and not listed.
     unlisted: BTreeSet<u64>,
@@ -103,7 +103,7 @@ impl Told {
         }
     }
 
-    /// Adds a number of findings about a document that are not listed.
+    /// Counts `count` more findings about a document, without listing them.
     pub(super) fn unlisted(&mut self, severity: Severity, source: &Source, count: usize) {
         document(&mut self.documents, severity, source).others += count;
     }

@@ -7,8 +7,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum NotPaced {
     #[error(
-        "no slot became free within {seconds} seconds to restart {restarted} on this node, so nothing was changed: {why}; \
-         try again later, or see `kubectl -n kops-agent get leases`"
+        "no slot became free within {seconds} seconds to restart {restarted} on this node, so nothing was changed: {why}. \
+         Try again later, or see `kubectl -n kops-agent get leases`"
     )]
     NoSlot {
         /// The components to restart.
@@ -17,7 +17,6 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// Another control plane is not Ready, or its API server is not ready.
     #[error(
         "after {seconds} seconds another control plane or its API server is still not ready, so {restarted} is not \
          restarted on this control plane, and nothing was changed: {why}. Repair or replace the other control plane \
@@ -30,7 +29,6 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// The run could not find out whether a slot is free.
     #[error(
         "this run could not find out within {seconds} seconds whether other nodes are being restarted, so \
          {restarted} is not restarted on this node, and nothing was changed: {why}. To continue without a \
@@ -44,9 +42,8 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// A reboot got no slot.
     #[error(
-        "this machine has no slot of its group after {seconds} seconds, so it does not reboot and nothing was changed: {why}; no machine \
+        "this machine has no slot of its group after {seconds} seconds, so it does not reboot and nothing was changed: {why}. No machine \
          reboots without a slot"
     )]
     NoReboot {
@@ -54,9 +51,8 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// The Node could not be cordoned, or pods did not leave.
     #[error(
-        "this node could not be drained, so nothing was changed: {0}; if a run cordoned the node, this run or a later run uncordons it"
+        "this node could not be drained, so nothing was changed: {0}. If a run cordoned the node, this run or a later run uncordons it"
     )]
     NotDrained(String),
 }

@@ -20,8 +20,8 @@ use super::not_paced::NotPaced;
 
 /// The pauses between two requests for a slot. Jitter makes them up to twice as long.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) };
-/// How long a run waits without an answer about slots before it continues without a slot, unless pacing was asked
-/// for. An API server starts in less time. Some API servers answer "forbidden" while they start.
+/// If no answer says anything about slots for this long, the run continues without a slot, unless pacing was asked for. An API server
+/// starts in less time. Some API servers answer "forbidden" while they start.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
 /// Maximum length of a quote in a message, in characters.
 const LONGEST_TOLD: usize = 400;
@@ -95,7 +95,7 @@ pub(super) async fn take(
         if told != why {
             log::info!("waiting for a slot to restart {restarted}: {why}");
         }
-        // Nothing has changed yet, so units that wait for this run find a working node.
+        // Lets the units that wait for this run start: this run has changed nothing yet, so the node works.
         service_manager::serving(format_args!("waiting for a slot to restart {restarted}: {why}"));
         told = why;
         sleep(pause).await;
@@ -112,9 +112,9 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 /// The answers that a waiting run has got.
 #[derive(Debug, Default)]
 struct ReceivedAnswers {
-    /// The time of the last answer that no slot is free for this node.
+    /// When an answer last said that no slot is free for this node.
     busy: Option<Instant>,
-    /// The time since which no answer says anything about slots; `None` if the last answer was about slots.
+    /// Since when no answer has said anything about slots. `None` if the last answer was about slots.
     unknown: Option<Instant>,
     /// Whether the answer at `busy` named another control plane that is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,
@@ -134,8 +134,8 @@ impl ReceivedAnswers {
     /// cluster has no slots.
     fn waits_after(&mut self, no_answer: NoAnswer, is_asked_for: bool) -> Option<String> {
         let why = match no_answer {
-            // After an answer about slots, or if pacing was asked for, the run waits: among several servers, the server that
-            // gives slots may be down.
+            // The run waits if an earlier answer was about slots, or if pacing was asked for. Of several servers, the one that gives slots
+            // may be down.
             NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
             NoAnswer::NotServed => {
                 format!("{GIVES_NONE}; no kops-agent server that gives slots answers")
@@ -152,7 +152,7 @@ impl ReceivedAnswers {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }
 
-    /// Whether the run stops waiting for an answer about slots, because no such answer came for `UNKNOWN_FOR` or on the last try.
+    /// Whether the run stops waiting for an answer about slots: none came for `UNKNOWN_FOR`, or none came even on the last try.
     fn is_unknown_for_long(&self, is_last: bool) -> bool {
         !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
     }

@@ -29,7 +29,7 @@ const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
 /// for this run's unit wait for this time, too.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The number of archives that decide which files the node has: the archives of containerd and of the CNI plugins.
+/// The number of archives whose lists of files decide which files the node has: containerd's archive, and the archive of the CNI plugins.
 const MOST_ARCHIVES: usize = 2;
 
 /// A run, with the settings of its flags.
@@ -39,7 +39,7 @@ pub struct Converge<'a> {
     pub settings: HostSettings,
     /// How often the run retries after a failure; -1 retries without limit. Only a run at boot retries.
     pub retries: i64,
-    /// Whether the agent claims correct resources that other programs made.
+    /// Whether the agent adopts resources that other programs made and that are correct.
     pub adopt: bool,
     pub printer: &'a dyn Printer,
 }

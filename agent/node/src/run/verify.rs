@@ -34,7 +34,7 @@ pub fn is_in_sandbox(root: &Path) -> bool {
     root == Path::new("/") && sandbox::is_read_only_here("/etc")
 }
 
-/// Has systemd run this program with these flags outside the sandbox of this process's unit, and waits for its end.
+/// Makes systemd run this program with these flags, outside the sandbox of this process's unit. Waits until the program ends.
 pub fn repair_outside(flags: impl Iterator<Item = String>) -> Result<u8> {
     let program = program::path().context("finding the path of this program")?;
     let mut command = vec![program.display().to_string()];
@@ -87,8 +87,8 @@ impl Verify<'_> {
         !self.only.is_empty()
     }
 
-    /// The first resource that this run may not repair, and that differs or cannot be repaired. `None` if this run may repair all
-    /// resources.
+    /// The first resource outside `only` that the plan would change or adopt, or that cannot be repaired. `None` if there is none, or if
+    /// this run may repair all resources.
     fn beside(&self, plan: &Plan) -> Option<String> {
         let steps = plan.steps.iter().map(|step| &step.resource);
         let unmended = plan.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended);
@@ -122,7 +122,7 @@ impl Verify<'_> {
         let (decision, plan, mut instead) = match Box::pin(decided).await {
             Ok((decision, plan)) => (decision, plan, None),
             Err(error) => match Box::pin(compared_instead(options, &host, error)).await {
-                // Without the wanted configuration, this run does not know whether resources differ that are not in `only`.
+                // Without the wanted configuration, this run cannot tell whether resources outside `only` differ.
                 Ok((StandIn { instead: Instead::Failed, error, .. }, _)) if self.is_limited() => {
                     return self.not_compared(&changed, error);
                 }
@@ -239,7 +239,7 @@ impl Verify<'_> {
         // A recorded failure needs a successful repair to clear it, even if there is nothing to change.
         let has_recorded_failure = host.record()?.failure.is_some();
         let is_unmended = plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
-        // Certificates that another program has reissued are recorded in their present form.
+        // If another program has reissued certificates, the run continues, because it must record the new certificates.
         let is_reissued = !is_unchanged && plan.kept.iter().any(|kept| kept.keeping == Keeping::Loaded);
         if plan.is_empty() && !has_recorded_failure && !is_unmended && !is_reissued {
             return Ok(if is_unchanged { exit::CONVERGED } else { exit::DIFFERENT });
@@ -267,7 +267,7 @@ impl Verify<'_> {
     }
 }
 
-/// The state that replaces the wanted state because of an error, and the plan for the replacement.
+/// The state that replaces the wanted state because of an error, and the plan of the changes from this machine to that state.
 async fn compared_instead(
     options: &NodeOptions,
     host: &Host,

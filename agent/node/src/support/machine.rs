@@ -89,7 +89,8 @@ fn applied(root: &Path) -> Seen<Value> {
     }))
 }
 
-/// The secrets in the files of all saved states, including unfinished changes, and states that the record does not name.
+/// The secrets in the files of all saved states, also of states of unfinished changes, and of states that the record
+/// does not name.
 fn kept_secrets(root: &Path) -> Vec<SecretFact> {
     if !root.is_dir() {
         return Vec::new();

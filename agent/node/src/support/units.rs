@@ -47,8 +47,8 @@ pub async fn parts(look: &NodeOptions) -> Told {
             let (shown, known) = without_values(&shown);
             (vec![Part::text("units.txt", Ok(shown))], known)
         }
-        // A drop-in may contain secrets, which only systemd knows. So without systemd's answer, the secrets are not
-        // fully known.
+        // Any drop-in may contain secrets, and only systemd knows all drop-ins. So without systemd's answer, the secrets are not fully
+        // known.
         Err(why) => (vec![Part::text("units.txt", Err(why.clone()))], vec![SecretFact::Untold(why.into())]),
     }
 }

@@ -13,7 +13,7 @@ use crate::machine;
 use crate::redaction::error_text;
 
 impl Change<'_> {
-    /// Checks that the repositories have the ordered packages, and the present packages for a rollback.
+    /// Checks that the repositories have the ordered packages, and the installed packages, which a rollback needs.
     pub(super) fn find_packages(&self) -> Result<()> {
         let present = self.present_packages()?;
         service_manager::doing("looking for the packages of kops-agent");
@@ -29,9 +29,9 @@ impl Change<'_> {
             return Ok(());
         }
         Err(not_replaced(format!(
-            "no package repository of this machine has {}, or an exclude or versionlock hides it; the node \
-             needs {}, and {} for the way back. Add the packages to a repository, then run `kops-agent fleet \
-             rollout resume`",
+            "no package repository of this machine has {}, or an exclude or versionlock hides it. The node \
+             needs {} for the upgrade, and {} for a rollback. Add the packages to a repository, then run \
+             `kops-agent fleet rollout resume`",
             listed(&missing),
             listed(&ordered),
             listed(&present)
@@ -131,9 +131,9 @@ impl Change<'_> {
         let present = host.own_packages()?;
         if present.is_empty() {
             return Err(not_replaced(format!(
-                "a rollout replaces {path} only with the package kops-agent, which is not completely \
-                 installed, is installed in two versions, or does not own this file; install version {} of \
-                 the package by hand",
+                "a rollout can replace {path} only by installing the package kops-agent. This package is not \
+                 completely installed, is installed in two versions, or does not own this file. Install \
+                 version {} of the package by hand",
                 file.version
             ))
             .into());
@@ -157,8 +157,8 @@ impl Change<'_> {
         if installed != wanted.sha256 {
             return Err(not_replaced(format!(
                 "{packages_listed} has another program than {PROGRAM_FILE}: the SHA-256 of {path} is \
-                 {installed}, and the program file has {}; the repository and the program file need the same \
-                 release",
+                 {installed}, but {PROGRAM_FILE} has {}. Use the same release in the package repository and in \
+                 {PROGRAM_FILE}",
                 wanted.sha256
             ))
             .into());

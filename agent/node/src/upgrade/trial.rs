@@ -33,7 +33,7 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(900);
 const SERVICES_OF_MODES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
 /// The maximum number of bytes that are read from each output of the program.
 const LARGEST_OUTPUT: u64 = 1 << 20;
-/// How many changes a problem names.
+/// Maximum number of changes that an error names.
 const NAMED: usize = 5;
 /// Maximum length of quoted output, in characters.
 const LONGEST_QUOTE: usize = 300;
@@ -156,7 +156,8 @@ pub(super) enum Unwritten {
     AtWork(String),
 }
 
-/// Waits for a command that writes. After the timeout only the wait ends, because a killed run would leave a part of its changes.
+/// Waits for a command that writes. After the timeout, the command still continues: if it were killed, only a part of its changes would be
+/// made.
 async fn written(command: &mut Command, within: Duration) -> Result<(), Unwritten> {
     let why = format!("`journalctl -u {FOLLOW_UNIT}` on the node shows why");
     match timeout(within, command.status()).await {
@@ -196,9 +197,10 @@ fn last_line(output: &Output) -> String {
 /// The resources that `verify` of a program would change on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Resources that only start the program.
+    /// Resources that serve only kops-agent itself, such as its timers.
     pub(super) own: Vec<String>,
-    /// All other resources, including resources that the program would adopt or cannot repair.
+    /// All other resources. Also services of kops-agent that would be added or removed, and resources that the program would adopt or
+    /// cannot repair.
     pub(super) others: Vec<String>,
 }
 

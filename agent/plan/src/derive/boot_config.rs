@@ -65,8 +65,8 @@ fn config_server(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Probl
 }
 
 /// The addresses of the API for this group's machines. Empty if the machines find the API by name. On Hetzner, Scaleway, DigitalOcean and
-/// metal, all machines get addresses. On other clouds, machines get addresses if they reach kops-controller through a load balancer. On
-/// these other clouds, machines with an API server get addresses only up to kOps 1.35.
+/// metal, all machines get addresses. On other clouds, machines get addresses only if they reach kops-controller through a load balancer,
+/// and since kOps 1.36 only if they run no API server.
 pub(super) fn api_server_ips(
     inputs: &Inputs<'_>,
     cloud: CloudProvider,

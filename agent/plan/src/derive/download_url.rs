@@ -26,7 +26,7 @@ pub(super) struct Url {
     scheme: String,
     user_and_host: String,
     path: Vec<u8>,
-    /// The original spelling of the path, as long as the path is unchanged.
+    /// The spelling of the path in the URL. `None` if the path has changed and must be escaped anew.
     written_path: Option<String>,
     /// The query and the fragment, each with its separator (`?`, `#`).
     rest: String,
@@ -134,7 +134,7 @@ fn escape(path: &[u8]) -> String {
     percent_encode(path, ESCAPED).to_string()
 }
 
-/// Whether Go leaves this character of an original path unescaped.
+/// Whether Go accepts this character in a path as the user wrote it. If the path has any other character, Go escapes the path anew.
 fn may_stand_in_a_written_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte)
 }

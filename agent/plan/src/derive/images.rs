@@ -2,7 +2,7 @@
 
 use kops_agent_spec::AssetsSpec;
 
-/// The image's name in this cluster, after the cluster's proxy and then its registry are applied.
+/// The image's name in this cluster. First the cluster's proxy changes the name, then the cluster's registry does.
 pub(super) fn remap_image(assets: Option<&AssetsSpec>, image: &str) -> String {
     let mut image = image.to_owned();
     if let Some(proxy) = assets.and_then(|assets| assets.container_proxy.as_deref()) {

@@ -16,8 +16,8 @@ pub struct NeededFiles {
     /// Files below the cluster's folder that may be missing: `config` and `clusteraddons/default` for [`super::Inputs::user_cluster`] and
     /// [`super::Inputs::cluster_addons`].
     pub optional: BTreeSet<&'static str>,
-    /// Whether the derivation needs `addons/bootstrap-channel.yaml`. If so, it also uses those manifests named by
-    /// [`addon_manifests`] that can be read.
+    /// Whether the derivation needs `addons/bootstrap-channel.yaml`. If so, it also uses the manifests that [`addon_manifests`] names, as
+    /// far as they can be read.
     pub bootstrap_channel: bool,
 }
 

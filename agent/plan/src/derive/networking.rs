@@ -42,7 +42,8 @@ pub(super) fn networking(inputs: &Inputs<'_>) -> NetworkingSpec {
     }
 }
 
-/// Whether machines need the CNI project's own plugins. If Cilium is chained to the plugin portmap, that plugin handles host ports.
+/// Whether machines need the CNI project's own plugins. Cilium needs them only if it is chained to one of them, portmap, which then handles
+/// host ports.
 pub(super) fn installs_cni_assets(inputs: &Inputs<'_>) -> bool {
     let of = &inputs.cluster.spec.networking;
     match &of.cilium {

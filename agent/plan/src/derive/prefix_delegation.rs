@@ -7,7 +7,8 @@ use super::{Inputs, kubelet};
 use crate::resolve::Problems;
 use crate::supposed::instance_types;
 
-/// The CNI's environment variable that enables prefixes (github.com/aws/amazon-vpc-cni-k8s, README.md).
+/// The CNI's environment variable for prefix delegation, which gives interfaces prefixes of 16 addresses
+/// (github.com/aws/amazon-vpc-cni-k8s, README.md).
 const SWITCH: &str = "ENABLE_PREFIX_DELEGATION";
 /// Amazon's recommended `maxPods` for instance types with at most 30 vCPUs, and for all others (`max-pods-calculator.sh` of
 /// github.com/awslabs/amazon-eks-ami).
@@ -30,8 +31,8 @@ const SPECIAL: [(&str, u32); 3] = [
     ("hpc7a.12xlarge", MAX_PODS_OF_FEW_CPUS),
 ];
 
-/// Warns about a group that uses prefixes and does not set `maxPods`. If one of the group's instance types has no prefixes, there is no
-/// warning, because kOps' `maxPods` is right for that type.
+/// Warns about a group that uses prefix delegation and does not set `maxPods`. If the CNI assigns no prefixes to one of the group's
+/// instance types, there is no warning, because kOps' `maxPods` is right for that type.
 pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
     let Some(cni) = &inputs.cluster.spec.networking.amazon_vpc else { return };
     let is_on = cni.env.iter().any(|variable| variable.name == SWITCH && variable.value == "true");
@@ -69,8 +70,8 @@ fn has_prefixes(name: &str) -> bool {
     !WITHOUT_PREFIXES.contains(&family) || size.starts_with("metal")
 }
 
-/// The `maxPods` that Amazon recommends for an instance type with prefixes: the addresses of its prefixes, capped by
-/// its vCPUs. From size `large` on, only the cap decides, except for [`SPECIAL`].
+/// The `maxPods` that Amazon recommends for an instance type with prefixes: the number of addresses in its prefixes, but no more than a cap
+/// that depends on its vCPUs. From size `large` on, only the cap matters, except for [`SPECIAL`].
 fn recommended_for_type(name: &str) -> Option<u32> {
     if let Some((_, most)) = SPECIAL.iter().find(|(special, _)| *special == name) {
         return Some(*most);

@@ -8,7 +8,7 @@ use super::differences::FieldDifference;
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::urls::{hash_and_urls, shown_url};
 
-/// A value that kOps used although the store does not contain it.
+/// A possible reason why kOps' configuration differs from the derived configuration. kOps used something that is not in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Addresses of load balancers, which only the cloud knows.
@@ -21,7 +21,7 @@ pub enum Reason {
     Downloads,
     /// Fields that only older kOps releases write.
     OlderRelease,
-    /// Fields, orders or spellings of another kOps release.
+    /// Another kOps release, which may write other fields, or write the fields in another order or spelling.
     OtherRelease,
 }
 

@@ -13,7 +13,7 @@ use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec, yaml};
 
-/// Prefixes of the images that nodes need early and that need no credentials.
+/// Prefixes of the names of images to pull in advance. Nodes need these images early, and pulling them needs no credentials.
 const PULLED_BEFOREHAND: [&str; 8] = [
     "registry.k8s.io/kube-proxy:",
     "registry.k8s.io/provider-aws/",
@@ -103,7 +103,7 @@ pub(super) struct Addon {
     pub(super) manifest: String,
 }
 
-/// kOps' own addons in the text of the bootstrap channel, for all Kubernetes versions.
+/// All of kOps' own addons in the text of the bootstrap channel, also entries for other Kubernetes versions than the cluster's.
 pub(super) fn addons_of(text: &str) -> Result<Vec<Addon>, SpecError> {
     let channel = Channel::parse(text.as_bytes(), BOOTSTRAP_CHANNEL, KopsRelease::NEWEST)?;
     if !channel.is_bootstrap {
@@ -141,7 +141,7 @@ fn images_in(manifest: &str, path: &str, problems: &mut Problems) -> BTreeSet<St
     images
 }
 
-/// The images of an addon whose manifest is missing, as kOps' release names them. Only images that are pulled in advance on AWS matter.
+/// The images that the kOps release uses in an addon whose manifest is missing. Has only images that machines on AWS may pull in advance.
 fn images_of_release(inputs: &Inputs<'_>, addon: &str) -> Vec<String> {
     let spec = &inputs.cluster.spec;
     let images = match addon {

@@ -14,7 +14,7 @@ use super::pod::{Container, Critical, HttpGet, Pod, Probe, SecurityContext};
 
 pub const UNIT: &str = "kops-agent-addons.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-addons.service");
-/// The settings file that the unit's text names.
+/// Path of the service's settings. The unit's text has the same path.
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 /// The pod that mirrors the service's readiness.
 pub(crate) const MIRROR: &str = "kops-agent-addons";
@@ -123,7 +123,8 @@ mod tests {
         assert_eq!(before.iter().filter(is_changed).count(), 0);
     }
 
-    /// `kops validate cluster` reads these fields. kOps' own pod has the same probe (upstream: `pkg/model/components/channels/model.go`).
+    /// `kops validate cluster` reads the fields that this test compares. kOps' own pod has the same probe (upstream:
+    /// `pkg/model/components/channels/model.go`).
     #[test]
     fn a_critical_pod_mirrors_the_services_readiness() {
         let node = control_plane(|inputs| {

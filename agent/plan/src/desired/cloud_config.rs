@@ -38,10 +38,10 @@ fn add_file(node: &NodeConfig, path: &str, for_aws_controller: Vec<String>, stat
         _ => global(&[]),
     };
     let file = File::new(path, content);
-    // Upstream lets all users read the file. On OpenStack, the file contains the login, so only root may read it here.
-    // No program of kOps reads it on OpenStack: the cloud controller manager (not root) and the CSI driver mount the
-    // Secret `openstack-project` (upup/models/cloudup/resources/addons/openstack.addons.k8s.io,
-    // storage-openstack.addons.k8s.io). On other clouds, programs of kOps mount the file, which contains no secrets.
+    // On OpenStack, the file contains the cloud's credentials. Upstream lets all users read it. Here only root may read it, because no
+    // program of kOps does: the cloud controller manager (not root) and the CSI driver mount the Secret `openstack-project` instead
+    // (upup/models/cloudup/resources/addons/openstack.addons.k8s.io, storage-openstack.addons.k8s.io). On other clouds, programs of kOps
+    // mount the file, which contains no secrets.
     let is_login = node.cloud_provider() == CloudProvider::Openstack;
     state.add(if is_login { file.mode(Mode::PRIVATE) } else { file });
 }

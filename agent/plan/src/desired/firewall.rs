@@ -48,9 +48,9 @@ pub(super) fn unit(name: &str, description: &str, script: &str) -> Unit {
     Unit::new(name, file.render()).restarted_by_files([script])
 }
 
-/// A marker file. When it is created, its commands stop and mask firewalld, which rejects packets that
-/// network plugins accept, and overrides the plugins' rules. The commands succeed on machines without
-/// firewalld too.
+/// A marker file. When it is created, its commands stop and mask firewalld. firewalld would override the rules of
+/// network plugins, and reject packets that the plugins accept. The commands also succeed on machines without
+/// firewalld.
 fn without_firewalld() -> File {
     File::text(
         "/etc/kops/firewalld-disabled",

@@ -11,7 +11,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     // kindnet handles packets in user space. For other networks, iptables must see the packets on bridges.
     let network = if node.config.networking.kindnet.is_some() { "nfnetlink_queue" } else { "br_netfilter" };
     let others: &[&str] = if distribution.force_nftables {
-        // Calico's Felix lists ipsets even if none exist, and fails without the module `ip_set`.
+        // Felix, Calico's agent on each node, lists IP sets even if there are none. Without the module `ip_set`, it
+        // fails.
         &["nf_tables", "nf_conntrack", "ip_set"]
     } else if distribution.project == Project::Rocky
         && distribution.version < 10.0

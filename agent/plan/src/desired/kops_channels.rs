@@ -54,7 +54,7 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     }
 }
 
-/// Whether kOps put credentials for the cloud or the store into the pod. The names of the pod's variables decide, not their values.
+/// Whether kOps put credentials for the cloud or the store into the pod. Checks only the names of the pod's variables, not their values.
 fn is_given_login(stored: &StoredPod) -> bool {
     let variables = stored.containers().iter().filter_map(|container| container["env"].as_array()).flatten();
     let mut names = variables.filter_map(|variable| variable["name"].as_str());

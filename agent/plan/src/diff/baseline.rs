@@ -30,8 +30,8 @@ pub struct Times {
     pub now: u64,
     /// The last write of files and links, including unit files.
     pub written: BTreeMap<ResourceId, u64>,
-    /// The start times of units and static pods (by their manifests). A unit is missing if it has no processes, like a slice, or if its
-    /// start is unknown.
+    /// The start times of units and static pods. The key of a static pod is its manifest. A unit is missing if it has no processes, like a
+    /// slice, or if its start time is unknown.
     pub started: BTreeMap<ResourceId, u64>,
     /// Units with a file that has changed since systemd read it.
     pub unread: BTreeSet<ResourceId>,
@@ -91,18 +91,18 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
     sight
 }
 
-/// The files whose present content a unit's or pod's processes have not read.
+/// The files that have changed since the processes of a unit or pod read them.
 enum Unread {
-    /// By the files' write times, the processes have read the present content of all files.
+    /// No file was written after the processes started.
     Nothing,
-    /// Only newly issued certificates are unread. The loaded certificates stay valid until `due`, in seconds since 1970.
+    /// Only newly issued certificates are unread. `due` is the renewal time of the loaded certificates, in seconds since 1970.
     Reissued {
         due: u64,
     },
     Changed(ResourceId),
 }
 
-/// A unit file or drop-in that systemd has not read.
+/// A file or drop-in of the unit that has changed since systemd read it.
 fn unread_by_systemd<'a>(unit: &Unit, read: &[&'a ResourceId], times: &Times) -> Option<&'a ResourceId> {
     let own = Resource::from(unit.clone()).id();
     let is_of_systemd = |id: &&&ResourceId| **id == &own || drop_in_of(id) == Some(unit.name.as_str());

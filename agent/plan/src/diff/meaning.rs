@@ -122,7 +122,7 @@ fn documents(text: &str) -> Option<Vec<Value>> {
     Some(documents)
 }
 
-/// To Kubernetes' decoders a null field is a missing field. In a list, null is an element.
+/// Removes null fields, because Kubernetes' decoders treat them as missing. A null in a list is an element, and stays.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Mapping(mapping) => {

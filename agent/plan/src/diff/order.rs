@@ -12,7 +12,7 @@ use crate::unit_files::drop_in_of_path;
 
 /// The order of the units in a desired state, from their texts.
 pub(super) struct Order {
-    /// All units that must start before the container runtime, and all units that these units need.
+    /// All units that must start before the container runtime, with their dependencies.
     before_runtime: BTreeSet<String>,
     /// The position of every unit in the start order. kubelet is always the last unit of its stage.
     places: BTreeMap<String, usize>,
@@ -42,8 +42,8 @@ impl Order {
     }
 }
 
-/// The units that pods need: the container runtime and kubelet, all units that must start before these two, and all units that those units
-/// need. If any other unit fails or is slow, pods are not delayed.
+/// The units without which no pod runs: the container runtime, kubelet, and the units that must start before one of them, with their
+/// dependencies. A failure or a delay of any other unit does not delay pods.
 pub fn awaited_units(desired: &DesiredState) -> BTreeSet<String> {
     let mut awaited = Units::from_desired(desired).ordered_before(&[CONTAINER_RUNTIME, KUBELET]);
     awaited.extend([CONTAINER_RUNTIME, KUBELET].map(str::to_owned));
@@ -104,8 +104,8 @@ impl<'a> Units<'a> {
         units
     }
 
-    /// The units that must start before `units`, directly or indirectly, and the units that those units need. Never contains kubelet or the
-    /// container runtime.
+    /// The units that must start before `units`, directly or indirectly, with their dependencies. Never contains kubelet or the container
+    /// runtime.
     fn ordered_before(&self, units: &[&str]) -> BTreeSet<String> {
         let none = BTreeSet::new();
         let mut found = BTreeSet::new();

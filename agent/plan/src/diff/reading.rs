@@ -142,8 +142,7 @@ pub(super) fn kept(desired: &DesiredState, observed: &ObservedState, plan: &Plan
             resource: id.clone(),
             why: format!(
                 "its certificates were issued anew for the same names by the same authority; it reads the \
-                 new certificates at its next restart, which comes with its next change, or at {} at the \
-                 latest",
+                 new certificates at its next restart, with its next change or at {} at the latest",
                 timestamp(until)
             ),
             keeping: Keeping::Loaded,

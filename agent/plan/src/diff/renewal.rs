@@ -36,7 +36,8 @@ pub fn renewal(plan: &Plan, desired: &DesiredState, interrupted: Interrupted) ->
     Plan { steps: plan.steps.iter().filter_map(part).collect(), ..Plan::default() }
 }
 
-/// The certificates that must be replaced only because of their age, and whose files do not replace objects of another type.
+/// The certificates that must be replaced only because of their age. Leaves out a certificate if one of its files would replace an object
+/// of another type.
 fn due<'a>(plan: &'a Plan, desired: &DesiredState) -> BTreeSet<&'a str> {
     let is_due = |step: &&Step| {
         step.resource.kind == Kind::Certificate

@@ -65,7 +65,7 @@ impl Stage {
         }
     }
 
-    /// The stage of a resource. If a unit must start before the container runtime, its real stage is earlier.
+    /// The stage of a resource by its kind and name. A unit that must start before the container runtime is moved to [`Stage::Runtime`].
     pub fn from_resource(id: &ResourceId) -> Stage {
         match id.kind {
             Kind::PackageSource | Kind::Package => Stage::Packages,
@@ -220,7 +220,7 @@ impl Step {
         self.restarts().then_some(name.as_str()).into_iter().chain(by_command).map(str::to_owned).collect()
     }
 
-    /// Whether the step contains a restart of a unit or a static pod by the agent itself.
+    /// Whether the agent itself restarts the unit or the static pod in this step.
     pub fn restarts(&self) -> bool {
         self.changes.iter().any(|change| matches!(change, Change::Restart { .. }))
     }

@@ -31,8 +31,8 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
         off if off > NOTICEABLE && may_be_cached => Finding::warning(
             CHECK,
             format!(
-                "this machine's clock is synchronized over the network, but {}, compared with {nearest}: one of the clocks is \
-                 wrong, or a cache returned an old answer",
+                "this machine's clock is {}, compared with {nearest}, although it is synchronized over the network: one of the \
+                 clocks is wrong, or a cache returned an old answer",
                 differs(*least)
             ),
             format!("check `timedatectl timesync-status` or `chronyc tracking`, and the clock of {nearest}"),
@@ -40,8 +40,8 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
         off if off > SIGNATURES => Finding::problem(
             CHECK,
             format!(
-                "this machine's clock is {}, compared with {nearest}: servers reject its signatures, and it finds certificates \
-                 expired or not yet valid",
+                "this machine's clock is {}, compared with {nearest}: servers reject this machine's signatures, and certificates \
+                 may seem expired or not yet valid to it",
                 differs(*least)
             ),
             SET,

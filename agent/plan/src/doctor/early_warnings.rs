@@ -11,9 +11,8 @@ use super::clock::SET;
 use super::disks::{Disk, EVICTED_BELOW, INODES_EVICTED_BELOW, percent};
 use super::finding::Seen;
 
-/// The percentage of free space below which a disk is almost full. From this percentage, kubelet removes unused images
-/// (`imageGCHighThresholdPercent: 85`, the default). If a disk stays below this percentage, files other than unused
-/// images fill the disk.
+/// The percentage of free space below which a disk is almost full. By default, kubelet then removes unused images
+/// (`imageGCHighThresholdPercent: 85`). If the disk stays almost full, other files than unused images fill it.
 const LOW_SPACE_BELOW: u64 = 15;
 /// The percentage of free inodes below which a disk is almost full.
 const LOW_INODES_BELOW: u64 = 10;

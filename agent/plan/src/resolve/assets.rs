@@ -25,7 +25,7 @@ pub struct Asset {
 
 impl Asset {
     /// The members that a node takes from the archive. The key is the member's file name on the node. If the archive's files are unknown,
-    /// `of_release` is assumed.
+    /// the archive is assumed to have the files in `of_release`.
     pub fn taken<'a>(
         &'a self,
         kind: ArchiveKind,

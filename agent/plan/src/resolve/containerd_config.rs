@@ -15,8 +15,8 @@ pub(crate) const CRI_IMAGES: &str = "io.containerd.cri.v1.images";
 /// The plugin that runs containers in containerd 2.
 pub(crate) const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
 
-/// Plugins with settings, each with the first version of the file that supports it. All plugins of containerd 1 have
-/// version 2.
+/// Plugins with settings, each with the first version of the configuration file that has the plugin. For all plugins of containerd 1, this
+/// is version 2.
 const PLUGINS: [(&str, i64); 38] = [
     (CRI_OF_1, 2),
     (CRI_IMAGES, 3),
@@ -78,7 +78,7 @@ const OF_IMAGES: [&str; 7] = [
 ];
 /// Settings of the table `containerd` in [`CRI_OF_1`] that moved to [`CRI_IMAGES`].
 const UNPACKING: [&str; 3] = ["disable_snapshot_annotations", "discard_unpacked_layers", "snapshotter"];
-/// The first version of the file in which `disabled_plugins` and `required_plugins` have full names.
+/// The first version of the file in which `disabled_plugins` and `required_plugins` list plugins by their full names.
 const WHOLE_NAMES: i64 = 2;
 
 /// The written version and the readable version of containerd's configuration file.

@@ -15,8 +15,8 @@ pub(super) const FILE: &str = "";
 const OVERLAYFS: &str = "io.containerd.snapshotter.v1.overlayfs";
 /// Matches any name in the path of a table.
 const ANY: &str = "*";
-/// Versions of the configuration file: of containerd 1, of containerd 2, of both, and of both with the older versions that containerd 1
-/// migrates.
+/// Ranges of versions of the configuration file. `OF_1` is for containerd 1, `OF_2` for containerd 2, and `OF_BOTH` for both. `OF_ALL` also
+/// has the older versions that containerd 1 migrates.
 const OF_1: RangeInclusive<i64> = 2..=2;
 const OF_2: RangeInclusive<i64> = 3..=i64::MAX;
 const OF_BOTH: RangeInclusive<i64> = 2..=i64::MAX;
@@ -140,8 +140,8 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
         let (own, most) = (plain(key), key.len() / 4);
         let nearest = names()
             .map(|known| (plain(known), known))
-            // The distance is at least the difference of the lengths, so keys with a very different length are skipped. A user's file may
-            // have thousands of unknown keys of any length.
+            // The distance of two keys is at least the difference of their lengths. So keys with a very different length are skipped. A
+            // user's file may have thousands of unknown keys of any length.
             .filter(|(letters, _)| letters.len().abs_diff(own.len()) <= most)
             .map(|(letters, known)| (distance(&own, &letters), known))
             .min();

@@ -36,7 +36,10 @@ pub(super) fn resolve(config: &NodeupConfig, format: PackageFormat, problems: &m
         } else if package.starts_with("http://") {
             problems.warn(
                 field,
-                format!("any hop on the way can change what {package} installs; use an https:// URL"),
+                format!(
+                    "the download of {package} is not encrypted, so anyone on the network path can change the package; \
+                     use an https:// URL"
+                ),
             );
         }
     }
@@ -83,7 +86,7 @@ fn is_known_to_dnf(package: &str) -> bool {
     }
 }
 
-/// Whether a text starts like a package's name, and has only letters, digits, the characters in `others`, and the characters of patterns.
+/// Whether a text starts like a package's name, and has only allowed characters: letters, digits, those in `others`, and those of patterns.
 fn is_pattern(text: &str, others: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || others.contains(c) || "*?[]".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '*') && text.chars().all(is_allowed)

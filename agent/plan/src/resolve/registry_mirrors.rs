@@ -8,8 +8,8 @@ use kops_agent_spec::urls::shown_url;
 
 use super::Problems;
 
-/// Warns of a registry whose mirrors containerd does not read, of a mirror that breaks every pull from its registry, and of a login that
-/// containerd does not send.
+/// Warns of three mistakes: containerd does not read the mirrors of a registry, a mirror breaks every pull from its registry, or containerd
+/// does not send a mirror's login.
 pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Problems) {
     for (registry, mirrors) in mirrors {
         let field = format!("containerdConfig.registryMirrors.{registry}");

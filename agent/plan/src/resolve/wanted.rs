@@ -50,8 +50,8 @@ impl Inputs {
             .collect()
     }
 
-    /// Whether the node's configuration depends on data about the instance type that only EC2 has (`GetMachineTypeInfo` and its callers in
-    /// upup/pkg/fi/nodeup/command.go and nodeup/pkg/model/kubelet.go), and the facts lack this data.
+    /// Whether the node's configuration needs data about the instance type that the facts lack. Only EC2 has this data
+    /// (`GetMachineTypeInfo` and its callers in upup/pkg/fi/nodeup/command.go and nodeup/pkg/model/kubelet.go).
     pub fn wants_instance_type(&self) -> bool {
         let Some(aws) = self.facts.cloud.aws.as_ref() else { return false };
         let wants_limits = kubelet::derives_max_pods(&self.config) && aws.network_interfaces.is_none();
@@ -59,8 +59,8 @@ impl Inputs {
         self.boot.cloud_provider == CloudProvider::Aws && (wants_limits || wants_gpu)
     }
 
-    /// Whether the node's configuration depends on the address from OpenStack's metadata service (`getInstanceAddress`
-    /// in nodeup/pkg/model/secrets.go), and the facts lack this address.
+    /// Whether the node's configuration needs the address from OpenStack's metadata service, and the facts lack this address
+    /// (`getInstanceAddress` in nodeup/pkg/model/secrets.go).
     pub fn wants_address(&self) -> bool {
         self.boot.cloud_provider == CloudProvider::Openstack
             && self.boot.instance_group_role.runs_api_server()

@@ -104,8 +104,8 @@ fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
     scene.package(None, &[]);
     let problem = order("no-package");
     assert!(
-        problem.contains("which is not completely installed, is installed in two versions, or ")
-            && problem.contains("install version 0.9.0 of the package by hand"),
+        problem.contains("This package is not completely installed, is installed in two versions, or ")
+            && problem.contains("Install version 0.9.0 of the package by hand"),
         "{problem}"
     );
     for (rollout, offered, missing) in [
@@ -115,7 +115,7 @@ fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
         scene.package(Some(BEFORE), &[offered]);
         let problem = order(rollout);
         let expected = format!("no package repository of this machine has {missing}, or ");
-        let needed = "the node needs kops-agent 0.9.0-1, and kops-agent 0.0.1-1 for the way back";
+        let needed = "needs kops-agent 0.9.0-1 for the upgrade, and kops-agent 0.0.1-1 for a rollback";
         assert!(problem.contains(&expected) && problem.contains(needed), "{problem}");
         is_as_before();
     }

@@ -94,7 +94,8 @@ fn pause_image(node: &NodeConfig) -> Option<String> {
     node.containerd().sandbox_image.clone()
 }
 
-/// Sets the mirrors of each registry in this file. After kOps 1.35, sets the directory that has a file of mirrors for each registry.
+/// Up to kOps 1.35, sets the mirrors of each registry in this file. Later, sets only the directory in which each registry has its own file
+/// of mirrors.
 fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
     let mirrors = &node.containerd().registry_mirrors;
     if node.release().containerd_configuration_is_of_1() {
@@ -107,7 +108,7 @@ fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
     }
 }
 
-/// Enables NRI if the configuration mentions it, unless `enabled` is false.
+/// Applies the cluster's settings of NRI (Node Resource Interface). They enable NRI, unless `enabled` is false.
 fn set_nri(file: &mut Table, nri: &NRIConfig) {
     let NRIConfig { enabled, plugin_registration_timeout, plugin_request_timeout } = nri;
     if *enabled == Some(false) {
@@ -144,8 +145,9 @@ fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<V
     set(file, &[&plugin[..], path].concat(), value);
 }
 
-/// Sets the value at this path. If a key on the path already has a plain value, the rest of the path is set beside that key. A table at the
-/// end of the path is replaced. kOps treats contradictory additions of a user in this way too.
+/// Sets the value at this path. Makes missing tables, and replaces the value or table at the end of the path. If a key on the path has a
+/// value that is not a table, the key is skipped: its own table gets the rest of the path. kOps treats contradictory additions of a user in
+/// this way, too.
 fn set(table: &mut Table, path: &[&str], value: impl Into<Value>) {
     match path {
         [] => {}

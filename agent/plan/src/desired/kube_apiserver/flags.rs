@@ -162,7 +162,7 @@ pub(super) fn flags(node: &NodeConfig, api_server: &KubeApiServer) -> Vec<String
     flags.set("anonymous-auth", anonymous_auth);
     flags.set("authentication-config", authentication_config_file);
     flags.set("authentication-token-webhook-cache-ttl", authentication_token_webhook_cache_ttl);
-    // For Kopeio's webhook, kOps itself sets the field for the webhook's file.
+    // For Kopeio's authentication webhook, kOps itself sets this field to the webhook's file.
     match api_server.token_webhook {
         Some(TokenWebhook::AwsIamAuthenticator) => {
             flags.set("authentication-token-webhook-config-file", authentication::CONFIG_FILE);

@@ -11,8 +11,9 @@ use crate::resource::{DesiredState, Unit};
 /// The maximum length of a unit's name (`UNIT_NAME_MAX` of systemd).
 const LONGEST_NAME: usize = 255;
 
-/// The slice of a cgroup. A name that systemd rejects is escaped as by `systemd-escape --path`. Upstream does not escape such a name: for
-/// `systemd/system.slice`, upstream writes a file in a directory that systemd does not read, and a `Slice=` that systemd ignores.
+/// The slice of a cgroup. If systemd rejects the name, the name is escaped as `systemd-escape --path` escapes it. Upstream does not escape
+/// names. For `systemd/system.slice`, upstream writes a file in a directory that systemd does not read, and a `Slice=` that systemd
+/// ignores.
 pub(in super::super) fn slice(cgroup: &str) -> Option<String> {
     let name = cgroup.trim_matches('/');
     let name = if is_valid(name) { name.to_owned() } else { escaped(name) };

@@ -34,8 +34,8 @@ pub(super) fn check(config: &KubeletConfigSpec, problems: &mut Problems) {
         problems.warn(
             "KubeletConfig.cgroupRoot",
             format!(
-                "is {root:?}, but nothing creates this cgroup, and kubelet does not start without it; set it to \"/\", unless the \
-                 machine's image or a hook creates it before kubelet starts"
+                "is {root:?}, but nothing creates this cgroup, and kubelet does not start without the cgroup; set the field to \"/\", \
+                 unless the machine's image or a hook creates the cgroup before kubelet starts"
             ),
         );
     }

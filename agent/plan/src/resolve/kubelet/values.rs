@@ -321,7 +321,7 @@ impl Check<'_> {
         }
     }
 
-    /// With the static policy, kubelet exits unless some CPU is reserved for processes outside of pods.
+    /// With the static CPU manager policy, kubelet exits unless some CPU is reserved for processes outside of pods.
     fn cpu_manager(&mut self) {
         let config = self.config;
         let reserved = |resources: &BTreeMap<String, String>| {
