@@ -201,14 +201,20 @@ impl Host {
         Ok(there)
     }
 
-    /// Executes a plan of [`Host::plan_reset`]. Stops at the first action that fails. An interrupted or failed reset can be repeated.
-    pub fn reset(&self, reset: &Reset, progress: &dyn Resetting) -> Result<()> {
-        let _lock = self.lock()?;
-        let names: Vec<&str> = reset.units.iter().map(String::as_str).collect();
+    /// Stops and disables units of a reset. This is the first action of [`Host::reset`], which repeats it without harm.
+    pub fn stop_units(&self, units: &[String], progress: &dyn Resetting) -> Result<()> {
+        let names: Vec<&str> = units.iter().map(String::as_str).collect();
         for (unit, state) in names.iter().zip(self.systemd.states(&names)?) {
             progress.doing(&format!("stopping {unit}"));
             self.stop(unit, state)?;
         }
+        Ok(())
+    }
+
+    /// Executes a plan of [`Host::plan_reset`]. Stops at the first action that fails. An interrupted or failed reset can be repeated.
+    pub fn reset(&self, reset: &Reset, progress: &dyn Resetting) -> Result<()> {
+        let _lock = self.lock()?;
+        self.stop_units(&reset.units, progress)?;
         for path in &reset.published {
             progress.doing(&format!("removing {path}"));
             // The folder belongs to another program, which may change it at any time. If the removal fails, the reset continues.

@@ -26,8 +26,8 @@ use kops_agent_spec::additional_parts_of_machine;
 use kops_agent_spec::facts::cloud_of_machine;
 use kops_agent_spec::failure::{Failure, Kind};
 
-use super::service_program::ServiceProgram;
-use super::{machine, pacing};
+use super::{machine, pacing, service_program};
+use crate::doctor::deadline::run_in_thread;
 use crate::doctor::early_warnings;
 use crate::kops_version::user_data_of_instance;
 use crate::redaction::error_text;
@@ -153,11 +153,18 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let authorities = applied.as_ref().and_then(trusted_authorities);
     let is_real = root == Path::new("/");
     let machine = async { if is_real { observed_machine(applied_to).await } else { None } };
-    let (machine, warnings) = tokio::join!(machine, early_warnings::observe(root, &certificates));
+    let own = {
+        let root = root.to_owned();
+        run_in_thread(PROGRAM_TIMEOUT, move || own_program(&root))
+    };
+    let (machine, warnings, own) = tokio::join!(machine, early_warnings::observe(root, &certificates), own);
+    let (agent_version, program) = own.unwrap_or_else(|why| {
+        log::debug!("this report does not describe the program: {why}");
+        (None, None)
+    });
     // `certificates` is sorted by expiry. A certificate without an expiry is unreadable, and the report shows it as
     // drift.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::from_expiry(&of.path, of.expires?));
-    let (agent_version, program) = own_program(root, &host);
     let report = NodeReport {
         first_certificate: dated.next(),
         agent_version,
@@ -222,13 +229,13 @@ fn runs_controller(host: &Host) -> Option<bool> {
 /// The version and the report of this program. Both are `None` if the services of this machine run another program,
 /// or if another program has replaced this one. The other program reports its own version, and a report of this
 /// program must not overwrite that version.
-fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramReport>) {
+fn own_program(root: &Path) -> (Option<String>, Option<ProgramReport>) {
     let report = || -> Result<Option<ProgramReport>> {
-        if !program::is_in_place()? || !ServiceProgram::of_machine(root)?.is_this_program()? {
+        if !program::is_in_place()? || !service_program::is_this_program(root)? {
             return Ok(None);
         }
         let sha256 = program::sha256()?;
-        Ok(Some(ProgramReport::new(VERSION, sha256).unchecked(host.is_unchecked(sha256)?)))
+        Ok(Some(ProgramReport::new(VERSION, sha256).unchecked(machine::open(root)?.is_unchecked(sha256)?)))
     };
     match report() {
         Ok(report) => (report.is_some().then(|| VERSION.to_owned()), report),

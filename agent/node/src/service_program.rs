@@ -11,13 +11,13 @@
 //! An order of a rollout does not need the rule: the process of the service that follows rollouts replaces its own program.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use aho_corasick::AhoCorasick;
 use anyhow::{Context, Result};
-use kops_agent_host::LARGEST_PROGRAM;
+use kops_agent_host::{LARGEST_PROGRAM, Reader};
 use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_process::program;
@@ -30,6 +30,11 @@ use super::machine;
 const UNITS: [&str; 3] = [FOLLOW_UNIT, CONTROLLER_UNIT, ADDONS_UNIT];
 /// A text that every kops-agent contains, and nodeup does not.
 const MARK: &str = FOLLOW_UNIT;
+
+/// The maximum size of a unit, in bytes. A larger unit was changed by hand.
+const LARGEST_UNIT: u64 = 64 << 10;
+/// How many bytes at the beginning of a program name its format and its machine architecture (elf(5): `e_ident`, `e_type`, `e_machine`).
+const HEADER: usize = 20;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct ServiceProgram {
@@ -68,10 +73,6 @@ impl ServiceProgram {
         Ok(decided(&this, units(root)?, build_of))
     }
 
-    pub fn is_this_program(&self) -> io::Result<bool> {
-        Ok(self.path == program::path()?)
-    }
-
     /// Keeps the units of a different build as that build wrote them, because this build may write them differently.
     pub fn keep_units(self, desired: &mut DesiredState) {
         let ServiceProgram { path, kept } = self;
@@ -83,6 +84,18 @@ impl ServiceProgram {
             desired.replace_unit_text(name, text);
         }
     }
+}
+
+/// Whether the services of the machine below `root` start this program, or no usable program. This reads the units as they are now: until
+/// a unit that was changed by hand is repaired, it starts the program that it names.
+pub fn is_this_program(root: &Path) -> Result<bool> {
+    let this = program::path().context("finding the path of this program")?;
+    let reader = Reader::open(root)?;
+    let present = |name: &'static str| {
+        let text = reader.text(&format!("/etc/systemd/system/{name}"), LARGEST_UNIT).ok()??;
+        Some(UnitFile { name, text })
+    };
+    Ok(decided(&this, UNITS.into_iter().filter_map(present).collect(), build_of).path == this)
 }
 
 /// Decides the program of the services: the first usable program that a unit names, or else this program. `this` is the path of this
@@ -109,10 +122,13 @@ fn units(root: &Path) -> Result<Vec<UnitFile>> {
     Ok(units.into_iter().map(|(name, text)| UnitFile { name, text }).collect())
 }
 
-/// The build of a program. `None` if the file is missing, cannot be read or executed, or is not kops-agent.
+/// The build of a program. `None` if the file is missing, cannot be read or executed, is for another architecture, or is not kops-agent.
 fn build_of(path: &Path) -> Option<Build> {
     let file = fs::metadata(path).ok()?;
     if !file.is_file() || file.permissions().mode() & 0o111 == 0 || file.len() > LARGEST_PROGRAM {
+        return None;
+    }
+    if header_of(path).ok()? != header_of(Path::new("/proc/self/exe")).ok()? {
         return None;
     }
     if sha256_hex_of(File::open(path).ok()?).ok()? == program::sha256().ok()? {
@@ -121,6 +137,12 @@ fn build_of(path: &Path) -> Option<Build> {
     let mark = AhoCorasick::new([MARK]).ok()?;
     mark.stream_find_iter(File::open(path).ok()?).next()?.ok()?;
     Some(Build::Other)
+}
+
+fn header_of(path: &Path) -> io::Result<[u8; HEADER]> {
+    let mut header = [0; HEADER];
+    File::open(path)?.read_exact(&mut header)?;
+    Ok(header)
 }
 
 #[cfg(test)]
@@ -223,10 +245,12 @@ mod tests {
         };
         assert_eq!(build_of(&path), None, "the program is missing");
         assert_eq!(build_of(folder.path()), None, "a folder is no program");
-        let other = format!("another build with {MARK} in it");
-        assert_eq!(build(other.as_bytes(), 0o644), None, "the program is not executable");
-        assert_eq!(build(other.as_bytes(), 0o755), Some(Build::Other));
-        assert_eq!(build(b"nodeup", 0o755), None);
+        let header = header_of(Path::new("/proc/self/exe")).unwrap();
+        let other = [&header[..], b" another build with ", MARK.as_bytes()].concat();
+        assert_eq!(build(&other, 0o644), None, "the program is not executable");
+        assert_eq!(build(&other, 0o755), Some(Build::Other));
+        assert_eq!(build(&[&header[..], b" nodeup"].concat(), 0o755), None);
+        assert_eq!(build(MARK.as_bytes(), 0o755), None, "the file has another format");
         assert_eq!(build(b"", 0o755), None, "the power was cut before the content was written");
         assert_eq!(build_of(Path::new("/proc/self/exe")), Some(Build::This));
         File::options().write(true).open(&path).unwrap().set_len(LARGEST_PROGRAM + 1).unwrap();
@@ -245,5 +269,12 @@ mod tests {
         fs::write(&record, "{}").unwrap();
         assert!(machine::has_record(root.path()));
         assert_eq!(units(root.path()).unwrap(), [], "the record does not name the unit");
+        assert!(is_this_program(root.path()).unwrap(), "the program of the unit is missing");
+        let other = root.path().join("program");
+        let header = header_of(Path::new("/proc/self/exe")).unwrap();
+        fs::write(&other, [&header[..], MARK.as_bytes()].concat()).unwrap();
+        fs::set_permissions(&other, Permissions::from_mode(0o755)).unwrap();
+        fs::write(folder.join(FOLLOW_UNIT), unit(FOLLOW_UNIT, other.to_str().unwrap()).text).unwrap();
+        assert!(!is_this_program(root.path()).unwrap(), "a changed unit starts the program that it names");
     }
 }

@@ -28,18 +28,19 @@ pub(super) async fn run(args: &ResetArgs) -> Result<u8> {
     if !args.yes && !is_confirmed()? {
         return Err(Failure::new(Kind::Stopped, "nothing was reset").into());
     }
+    // No other run may begin between these actions.
+    let _lock = host.lock()?;
     // Only stopped units cannot report the early warnings again.
-    host.reset(&of_the_agent(&reset), &Tell)?;
+    host.stop_units(&of_the_agent(&reset), &Tell)?;
     Box::pin(condition::withdraw_warnings(&args.root)).await;
     host.reset(&reset, &Tell)?;
     output::print_text("This machine is no longer a node.\n")?;
     Ok(exit::CONVERGED)
 }
 
-/// The part of a reset that stops the agent's own units.
-fn of_the_agent(reset: &Reset) -> Reset {
-    let units = reset.units.iter().filter(|unit| unit.starts_with("kops-agent")).cloned().collect();
-    Reset { units, ..Reset::default() }
+/// The units of a reset that run kops-agent.
+fn of_the_agent(reset: &Reset) -> Vec<String> {
+    reset.units.iter().filter(|unit| unit.starts_with("kops-")).cloned().collect()
 }
 
 fn text(reset: &Reset, left: Vec<String>, root: &Path) -> String {
