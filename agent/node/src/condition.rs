@@ -36,6 +36,8 @@ use crate::redaction::error_text;
 pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
 /// How long the report may delay the end of a run.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout for reading the programs of this machine. A slow disk must not use up [`TIMEOUT`].
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(3);
 /// The transient unit that reports to the cluster, so that the run need not wait.
 const UNIT: &str = "kops-agent-fleet-tell.service";
 /// Requests to the metadata service are not retried, because a report without its data is still useful.
@@ -348,12 +350,11 @@ mod tests {
     fn a_report_names_an_unchecked_program() {
         let root = tempfile::tempdir().unwrap();
         let host = Host::scratch(root.path()).unwrap();
-        let (version, program) = own_program(root.path(), &host);
+        let (version, program) = own_program(root.path());
         assert_eq!(version.as_deref(), Some(VERSION), "the machine has no services");
         assert!(program.is_some(), "a version without its program counts as an older kops-agent");
 
-        let is_unchecked =
-            || own_program(root.path(), &host).1.unwrap().value().unwrap().contains("unchecked");
+        let is_unchecked = || own_program(root.path()).1.unwrap().value().unwrap().contains("unchecked");
         let sha256 = program::sha256().unwrap();
         host.note_check(OrderedProgram { sha256, file: "f=" }).unwrap();
         assert!(is_unchecked());
