@@ -41,7 +41,6 @@ use kubeconfig::{Access, Credentials};
 use service_account::TokenFile;
 use way::Way;
 
-/// Timeout of a new connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection that receives no data for this time is closed. A quiet watch ends earlier: kube asks the API server
 /// to end it after 290 s.

@@ -200,8 +200,8 @@ impl Election {
         }
     }
 
-    /// The failure text for a probe if this process no longer contends. `None` while the process contends. An attempt
-    /// takes a few seconds at most, even if the API server hangs.
+    /// The failure text for a liveness probe if this process no longer tries to take or renew the Lease; otherwise `None`.
+    /// One try takes a few seconds at most, even if the API server hangs.
     pub fn not_live(&self) -> Option<String> {
         let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
         let is_stuck = self.leadership.start.elapsed().saturating_sub(beat) >= STUCK_AFTER;

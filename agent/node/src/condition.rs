@@ -116,7 +116,7 @@ fn note(untold: &Untold) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     match untold.is_expected() || WARNED.swap(true, Ordering::Relaxed) {
         true => log::debug!("{TELLING}: {untold}"),
-        false => log::warn!("{TELLING} failed; the next run tries again: {untold}"),
+        false => log::warn!("{TELLING} failed: {untold}; the next run tries again"),
     }
 }
 
@@ -199,8 +199,8 @@ pub async fn withdraw_warnings(root: &Path) {
         Err(_) => unanswered(),
     };
     log::warn!(
-        "the early warnings of this machine's Node cannot be removed: {problem}. The reset continues. If the Node stays, its \
-         last conditions stay too: delete it with kubectl"
+        "the early warnings of this machine's Node cannot be removed: {problem}. The reset continues. A Node \
+         that still exists after the reset keeps these warnings; delete the Node with kubectl"
     );
 }
 

@@ -84,8 +84,8 @@ pub enum NotFollowed {
     )]
     Distrusted { hash: String },
     #[error(
-        "cannot follow: this node ran the group's current configuration {hash} before, and left it for another \
-         one. To go back to this configuration, give --follow={hash}"
+        "cannot follow: this node has already left configuration {hash}, which is now the group's configuration. \
+         To go back to it, give --follow={hash}"
     )]
     Older { hash: String },
 }

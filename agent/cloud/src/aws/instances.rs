@@ -58,7 +58,8 @@ impl Instances {
         Instances::with(TIMEOUT, WINDOW, ec2, calls)
     }
 
-    /// Like [`Instances::new`], but questions wait for `window`, which makes tests faster, and the calls have counters of their own.
+    /// Like [`Instances::new`], but collects questions for the time `window` before a call, and has its own counters of calls. Tests use a
+    /// short `window`.
     #[cfg(any(test, feature = "testing"))]
     pub fn within(window: Duration, ec2: Ec2) -> Instances {
         Instances::with(TIMEOUT, window, ec2, CloudCalls::default())

@@ -195,7 +195,8 @@ impl Drop for CallbackServer {
 
 /// Binds the address. If the port is in use, retries for up to `PORT_FREE_WITHIN`.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    // The last pause begins at the latest when `PORT_FREE_WITHIN` ends. The last attempt follows this pause.
+    // `Backoff` allows only pauses that end before its deadline. With the added pause, an attempt that fails just before `PORT_FREE_WITHIN`
+    // ends is retried once more.
     let mut backoff = Backoff::new(PORT_FREE_WITHIN + PORT_TRIED_EVERY, || PORT_TRIED_EVERY);
     loop {
         let bound = TcpListener::bind(address).await;

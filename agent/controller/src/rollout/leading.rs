@@ -118,7 +118,8 @@ impl Rollouts {
         }
     }
 
-    /// Leads the rollout in the ConfigMap and follows the policy, until there is nothing more to do.
+    /// Decides about the rollout in the ConfigMap and the policy, again and again, until there is nothing more to decide. Ends early if a
+    /// request fails, or another process may lead.
     async fn lead(&self) -> Ended {
         match self.read().await {
             Ok((asked, read)) if asked.is_nothing() => {
