@@ -30,7 +30,7 @@ enum Why {
 }
 
 impl Host {
-    /// Waits until all checks of a component have passed without a failure for the time during which a component must stay healthy.
+    /// Waits until all checks of a component pass, and continue to pass for the time that a component must stay healthy.
     pub(crate) async fn wait_until_healthy(
         &self,
         component: &Component,

@@ -132,8 +132,8 @@ fn of_service_account() -> Result<Connection> {
     let folder = Path::new(service_account::FOLDER);
     let tls = service_account::trusting_file(folder.join("ca.crt"))?;
     let token = TokenFile::open(folder.join("token"))?;
-    // Without a proxy: the API server is in the same cluster as the pod, and an egress proxy is for requests to other
-    // networks.
+    // This connection uses no proxy, because the API server is in the same cluster as the pod. An egress proxy is for
+    // requests to other networks.
     Connection::new(&server, None, None, tls, Authorization::File(Arc::new(token)))
 }
 

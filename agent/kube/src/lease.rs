@@ -1,8 +1,8 @@
 //! Leader election: of several processes, only the holder of the Lease writes. The controllers' Lease is
-//! `kube-system/kops-controller-leader`; upstream's kops-controller contends for it too.
+//! `kube-system/kops-controller-leader`; upstream's kops-controller uses the same Lease.
 //!
 //! As in client-go, a Lease has expired once it has not changed for its duration on this process' own clock, because machines'
-//! clocks may differ. A holder that cannot renew stops writing while its Lease still keeps others out.
+//! clocks may differ. A holder that cannot renew its Lease stops writing before the Lease expires.
 //!
 //! Sources: client-go's `tools/leaderelection`; controller-runtime's defaults.
 
@@ -113,7 +113,7 @@ pub fn identity() -> Result<String> {
     Ok(format!("{}_{unique}", host.to_string_lossy()))
 }
 
-/// Contends for a Lease.
+/// Tries to take a Lease, and then renews it.
 pub struct Election {
     leases: Api<Lease>,
     contest: Contest,
@@ -125,7 +125,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// Contends with the name `identity`, which must be unique to this process.
+    /// `identity` is the name of this process in the Lease. It must be unique to this process.
     pub fn new(client: Client, contest: Contest, identity: String) -> Election {
         let (leads, _) = watch::channel(false);
         Election {

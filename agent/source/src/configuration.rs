@@ -107,8 +107,8 @@ pub(crate) async fn pinned_and_proven(
 }
 
 /// The configuration that is derived from the cluster spec. If its hash is not the pinned hash, or some hashes of downloads are unknown,
-/// `--on-hash-mismatch` decides whether the configuration is used. In this case, it is never used if mirrors gave the hashes of their own
-/// downloads.
+/// `--on-hash-mismatch` decides whether the configuration is used. But if mirrors gave the hashes of their own downloads, such a
+/// configuration is never used.
 pub(crate) async fn derived(
     store: &Store,
     base: &str,

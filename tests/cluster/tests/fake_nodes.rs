@@ -1,4 +1,4 @@
-//! Nodes without machines, beside the real ones. Each joins with its own identity, registers its Node like a kubelet, and takes a
+//! Fake Nodes, which have no machines, beside real Nodes. Each joins with its own identity, registers its Node like a kubelet, and takes a
 //! disruption slot by the protocol of `docs/pacing.md`. In a rollout, it reports like a machine with `fleet follow`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -17,7 +17,7 @@ struct Arguments {
     /// The machine's `vmId` in Azure.
     #[arg(long)]
     vm_id: String,
-    /// Subscription of the machine.
+    /// ID of the machine's subscription in Azure.
     #[arg(long)]
     subscription: String,
     /// Body of the bootstrap request that the documents are for.

@@ -23,8 +23,7 @@ const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
 /// The maximum ages of the list of a zone's groups. The first value applies if a group has the instance, the second value otherwise. The
 /// second value lets requests for many made-up instances share one list.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a group's list. If the list does not show a Node's instance as running, a list from before the Node appeared is also
-/// too old.
+/// The maximum age of a group's list. A list that does not show a Node's instance as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a group's cached list for an unverified request, multiplied by the number of the list's pages. Google lists a machine
 /// before the machine starts. The machine takes longer than this age until its first request, so even a cached list has the machine. A

@@ -22,7 +22,6 @@ pub struct Allowance {
     pub every: Duration,
 }
 
-/// The allowances of a rate limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowances {
     /// For requests in the name of one node from one address.

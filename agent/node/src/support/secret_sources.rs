@@ -17,7 +17,7 @@ use super::part::Part;
 use crate::doctor::deadline::{CHECK_TIMEOUT, run_in_thread};
 use crate::environment;
 
-/// The parts from one source, and the facts about their secrets.
+/// The parts of a support bundle from one source, and the facts about their secrets.
 pub(super) type Told = (Vec<Part>, Vec<SecretFact>);
 
 /// Maximum size of a file with a secret, in bytes.

@@ -1,4 +1,4 @@
-//! In CI, a pull request decides what is checked. So the number and the size of findings have limits, and so has the cost of a file.
+//! In CI, a pull request decides what is checked. So the number and the size of findings are limited, and so is the cost of reading a file.
 
 use std::fmt::Write as _;
 

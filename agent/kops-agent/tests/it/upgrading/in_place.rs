@@ -1,4 +1,5 @@
-//! A failure after the switch tells the way back. The Node shows it until a check succeeds.
+//! A failure after the switch to the new program reports how to restore the previous program. The Node shows the failure until a check
+//! of the program succeeds.
 
 use std::fs;
 
