@@ -32,7 +32,7 @@ pub type OpenstackVerifier = ListedVerifier<OpenstackServer>;
 
 pub(crate) struct Openstack;
 
-/// The metadata service is asked only if the configuration depends on its response, or the server has to prove itself.
+/// The metadata service is asked only if the configuration depends on its response, or if this machine must prove its identity.
 #[async_trait::async_trait]
 impl Cloud for Openstack {
     fn provider(&self) -> CloudProvider {

@@ -30,7 +30,7 @@ enum Why {
 }
 
 impl Host {
-    /// Waits until all checks of a component have passed without a failure for the time during which a component must stay healthy.
+    /// Waits until all checks of a component pass, and continue to pass for the time that a component must stay healthy.
     pub(crate) async fn wait_until_healthy(
         &self,
         component: &Component,
@@ -63,7 +63,8 @@ impl Host {
         }
     }
 
-    /// Why a component is unhealthy. `None` if one probe succeeds within the time during which a component must stay healthy.
+    /// Probes a component until one probe succeeds, or the time limit is over. Returns why the component is unhealthy; `None` if a probe
+    /// succeeded, or another process listens at the component's address. The limit is the time that a component must stay healthy.
     pub(crate) async fn why_unhealthy(&self, component: &Component) -> Result<Option<String>> {
         let start = Instant::now();
         loop {

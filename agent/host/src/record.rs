@@ -68,7 +68,7 @@ pub struct Record {
     /// Whether a record was ever lost on this machine.
     #[serde(skip)]
     pub(crate) was_lost: bool,
-    /// Whether the claims come from the file of early units. This is the case if there is no record.
+    /// Whether the claims come from `early-units.json`, because the machine has no record yet.
     #[serde(skip)]
     is_early: bool,
 }
@@ -108,7 +108,8 @@ pub struct Superseded {
     pub next: Option<Next>,
 }
 
-/// The configuration and the states that a record names. Every run that changes the machine also changes this mark.
+/// Identifies what a record says: the hash of the configuration, and the digests of the settled state and of the begun state. Every run
+/// that changes the machine also changes the mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     config_hash: String,

@@ -87,9 +87,9 @@ async fn silent(address: SocketAddr) -> Option<String> {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Kubeconfigs<'a> {
-    /// The kubeconfig of kops-agent's controller, which may list Nodes.
+    /// The kubeconfig of kops-agent's controller. It gives the right to list Nodes.
     pub controller: &'a Path,
-    /// kubelet's kubeconfig, which names this machine's Node and may list its pods.
+    /// kubelet's kubeconfig. Its certificate has the name of this machine's Node. It gives the right to list the pods of this Node.
     pub kubelet: &'a Path,
 }
 

@@ -41,7 +41,6 @@ use kubeconfig::{Access, Credentials};
 use service_account::TokenFile;
 use way::Way;
 
-/// Timeout of a new connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection that receives no data for this time is closed. A quiet watch ends earlier: kube asks the API server
 /// to end it after 290 s.
@@ -133,8 +132,8 @@ fn of_service_account() -> Result<Connection> {
     let folder = Path::new(service_account::FOLDER);
     let tls = service_account::trusting_file(folder.join("ca.crt"))?;
     let token = TokenFile::open(folder.join("token"))?;
-    // Without a proxy: the API server is in the same cluster as the pod, and an egress proxy is for requests to other
-    // networks.
+    // This connection uses no proxy, because the API server is in the same cluster as the pod. An egress proxy is for
+    // requests to other networks.
     Connection::new(&server, None, None, tls, Authorization::File(Arc::new(token)))
 }
 

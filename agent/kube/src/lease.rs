@@ -1,8 +1,8 @@
 //! Leader election: of several processes, only the holder of the Lease writes. The controllers' Lease is
-//! `kube-system/kops-controller-leader`; upstream's kops-controller contends for it too.
+//! `kube-system/kops-controller-leader`; upstream's kops-controller uses the same Lease.
 //!
 //! As in client-go, a Lease has expired once it has not changed for its duration on this process' own clock, because machines'
-//! clocks may differ. A holder that cannot renew stops writing while its Lease still keeps others out.
+//! clocks may differ. A holder that cannot renew its Lease stops writing before the Lease expires.
 //!
 //! Sources: client-go's `tools/leaderelection`; controller-runtime's defaults.
 
@@ -113,7 +113,7 @@ pub fn identity() -> Result<String> {
     Ok(format!("{}_{unique}", host.to_string_lossy()))
 }
 
-/// Contends for a Lease.
+/// Tries to take a Lease, and then renews it.
 pub struct Election {
     leases: Api<Lease>,
     contest: Contest,
@@ -125,7 +125,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// Contends with the name `identity`, which must be unique to this process.
+    /// `identity` is the name of this process in the Lease. It must be unique to this process.
     pub fn new(client: Client, contest: Contest, identity: String) -> Election {
         let (leads, _) = watch::channel(false);
         Election {
@@ -200,8 +200,8 @@ impl Election {
         }
     }
 
-    /// The failure text for a probe if this process no longer contends. `None` while the process contends. An attempt
-    /// takes a few seconds at most, even if the API server hangs.
+    /// The failure text for a liveness probe if this process no longer tries to take or renew the Lease; otherwise `None`.
+    /// One try takes a few seconds at most, even if the API server hangs.
     pub fn not_live(&self) -> Option<String> {
         let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
         let is_stuck = self.leadership.start.elapsed().saturating_sub(beat) >= STUCK_AFTER;

@@ -1,9 +1,9 @@
 //! The report at the end of a run: it sets the condition `KopsConfigured` and the early warnings of this machine's Node,
 //! with kubelet's own credentials.
 //!
-//! Reporting is no part of converging. A failed report does not change how a run ends. The next run reports again: the
-//! next boot's, the timer's or an operator's. A machine that has just become a node has no Node yet, because kubelet
-//! registers it while the run ends. So systemd starts this program again to report apart from the run.
+//! A failed report does not change how a run ends. The next run reports again, whether the boot, the timer or an operator
+//! starts it. A machine that has just become a node has no Node yet, because kubelet registers it while the run ends. So
+//! systemd starts this program again to report apart from the run.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,7 +118,7 @@ fn note(untold: &Untold) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     match untold.is_expected() || WARNED.swap(true, Ordering::Relaxed) {
         true => log::debug!("{TELLING}: {untold}"),
-        false => log::warn!("{TELLING} failed; the next run tries again: {untold}"),
+        false => log::warn!("{TELLING} failed: {untold}; the next run tries again"),
     }
 }
 
@@ -208,8 +208,8 @@ pub async fn withdraw_warnings(root: &Path) {
         Err(_) => unanswered(),
     };
     log::warn!(
-        "the early warnings of this machine's Node cannot be removed: {problem}. The reset continues. If the Node stays, its \
-         last conditions stay too: delete it with kubectl"
+        "the early warnings of this machine's Node cannot be removed: {problem}. The reset continues. A Node \
+         that still exists after the reset keeps these warnings; delete the Node with kubectl"
     );
 }
 

@@ -65,7 +65,7 @@ async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result
         let order = orders.next().await?;
         let what = match order.task() {
             Task::Configuration => format!("the configuration {}", order.hash),
-            Task::Reboot => format!("a reboot that ends the boot {}", order.boot_id),
+            Task::Reboot => format!("a reboot (boot ID before the reboot: {})", order.boot_id),
             Task::Program => format!("the kops-agent of the program file {}", order.hash),
         };
         log::info!("the rollout {} orders {what} (attempt {})", order.rollout, order.attempt);

@@ -47,7 +47,8 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     let stays =
         service_refusal(departure, |why| log::info!("{CONTROLLER_UNIT} can be removed safely: {why}"));
     if stays.is_err() {
-        // Lets the units that wait for this run start: this run has changed nothing yet, so the node works.
+        // Report this unit as ready, so that the units that are ordered after it start. They find a working node, because this run
+        // has not changed anything yet.
         service_manager::serving("waiting for another server at which machines can bootstrap");
     }
     stays

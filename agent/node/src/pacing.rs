@@ -161,7 +161,7 @@ pub fn stay_cordoned(host: &Host) {
 }
 
 /// Whether the Node would stay cordoned if this process stopped now. If so, a process that is asked to stop must still
-/// report to the cluster, because this also uncordons the Node.
+/// report to the cluster, because the code that reports also uncordons the Node.
 pub fn is_left_cordoned() -> bool {
     drain::is_left_cordoned()
 }

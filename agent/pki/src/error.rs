@@ -5,7 +5,6 @@ use kops_agent_spec::failure::{Failing, Kind};
 /// Why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// The store does not have the signer, or this node may not read the signer's private key.
     #[error(
         "certificate {name}: the item {id:?} of keyset {keyset} is not in the state store, or this node may not read its private key"
     )]

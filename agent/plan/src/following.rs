@@ -1,6 +1,6 @@
 //! Following: a node takes the current configuration of its group without a new machine.
 //!
-//! User-data pins a machine to one configuration, by the configuration's hash, and to the authorities of the time when it was written. The
+//! User-data pins a machine to one configuration, by the configuration's hash, and to the authorities of the time when kOps wrote it. The
 //! user-data of a running machine does not change. So a node that follows stores its own boot config, which replaces the boot config of the
 //! user-data, also after a reboot. If the machine gets new user-data, the stored boot config no longer applies.
 
@@ -84,8 +84,8 @@ pub enum NotFollowed {
     )]
     Distrusted { hash: String },
     #[error(
-        "cannot follow: this node ran the group's current configuration {hash} before, and left it for another \
-         one. To go back to this configuration, give --follow={hash}"
+        "cannot follow: this node has already left configuration {hash}, which is now the group's configuration. \
+         To go back to it, give --follow={hash}"
     )]
     Older { hash: String },
 }

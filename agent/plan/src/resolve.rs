@@ -125,7 +125,6 @@ pub struct NodeConfig {
     pub kubernetes_version: KubernetesVersion,
     pub distribution: &'static Distribution,
     pub assets: Assets,
-    /// The name of the machine's Node object.
     pub node_name: String,
     pub kubelet: Kubelet,
     pub container_runtime: Containerd,

@@ -107,8 +107,8 @@ pub(crate) async fn pinned_and_proven(
 }
 
 /// The configuration that is derived from the cluster spec. If its hash is not the pinned hash, or some hashes of downloads are unknown,
-/// `--on-hash-mismatch` decides whether the configuration is used. In this case, it is never used if mirrors gave the hashes of their own
-/// downloads.
+/// `--on-hash-mismatch` decides whether the configuration is used. But if mirrors gave the hashes of their own downloads, such a
+/// configuration is never used.
 pub(crate) async fn derived(
     store: &Store,
     base: &str,
@@ -144,8 +144,8 @@ pub(crate) async fn derived(
             ),
         };
         match options.on_hash_mismatch {
-            // A mirror could give a wrong hash of its own download. Only the pinned hash of the whole configuration would show this, and it
-            // does not match here. So the mirror's hash is refused.
+            // A mirror could give a wrong hash for its own download. Only a match with the pinned hash of the configuration would prove the
+            // mirror's hash right. Without this proof, the configuration is refused.
             OnHashMismatch::Warn if !derivation.told_by_mirrors.is_empty() => {
                 return Err(Failure::new(Kind::SpecDiffers, format!(
                     "{problem}\nthe derived configuration is not used, because mirrors gave the hashes of their own downloads; give the \

@@ -33,7 +33,7 @@ use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Respelling, moved};
 use super::yaml::parse_document;
 
-/// A Cluster. Its fields have the names of kOps' internal API in every API version of the file.
+/// A Cluster. Whatever the file's apiVersion, the fields have the names of kOps' internal API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Cluster {

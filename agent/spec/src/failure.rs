@@ -224,8 +224,8 @@ impl Kind {
     }
 
     /// Whether the run has finished and pods can run on the machine despite the failure, because neither the container runtime nor kubelet
-    /// failed. A run at boot then ends, because other stages of the boot wait for its end. The timer's next run, or the run at the next
-    /// boot, retries. Only if images are missing, the run at boot continues ([`Kind::misses_images`]).
+    /// failed. If only images are missing, a run at boot retries ([`Kind::misses_images`]). After any other such failure, the run at boot
+    /// ends, because other stages of the boot wait for its end. Then the timer's next run, or the run at the next boot, retries.
     pub fn leaves_a_working_node(self) -> bool {
         matches!(self, Kind::UnitsFailed | Kind::ResourcesFailed | Kind::ImagesMissing)
     }

@@ -1,4 +1,4 @@
-//! Nodes without machines, beside the real ones. Each joins with its own identity, registers its Node like a kubelet, and takes a
+//! Fake Nodes, which have no machines, beside real Nodes. Each joins with its own identity, registers its Node like a kubelet, and takes a
 //! disruption slot by the protocol of `docs/pacing.md`. In a rollout, it reports like a machine with `fleet follow`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -28,8 +28,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(6);
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
-/// The annotation with the order that a rollout gives to a Node. `OUTCOME` is the annotation with the outcome that the Node reports.
+/// The annotation of a Node with the rollout's order, which is a command to this node.
 pub const ORDER: &str = "kops-agent/follow";
+/// The annotation of a Node with the outcome of the order, as the node reports it.
 pub const OUTCOME: &str = "kops-agent/followed";
 /// The hash of a configuration that no group has.
 pub const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";

@@ -83,7 +83,6 @@ pub struct Run {
 }
 
 impl Scenario {
-    /// A control plane's first run.
     pub fn first_run(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         let folder = folder.join("first-run");
         let cluster = ExampleCluster::start(&folder.join("cluster"), keysets)?;

@@ -14,10 +14,10 @@ use kops_agent_tests::azure::metadata::{Document, MetadataService};
 struct Arguments {
     /// Output folder; created if missing.
     folder: PathBuf,
-    /// VM id of the machine.
+    /// The machine's `vmId` in Azure.
     #[arg(long)]
     vm_id: String,
-    /// Subscription of the machine.
+    /// ID of the machine's subscription in Azure.
     #[arg(long)]
     subscription: String,
     /// Body of the bootstrap request that the documents are for.

@@ -28,7 +28,7 @@ pub const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr
 /// A running server. Dropping it stops the server.
 pub type Running = Box<dyn Any + Send>;
 
-/// Calls a macro once for each cloud. The arguments are kOps' name for the cloud, as an identifier, and the cloud's type.
+/// Calls a macro once, with a list of all clouds. Each entry has kOps' name for the cloud, as an identifier, and the cloud's type.
 macro_rules! for_each_cloud {
     ($macro:ident) => {
         $macro!(

@@ -58,7 +58,8 @@ impl Instances {
         Instances::with(TIMEOUT, WINDOW, ec2, calls)
     }
 
-    /// Like [`Instances::new`], but questions wait for `window`, which makes tests faster, and the calls have counters of their own.
+    /// Like [`Instances::new`], but collects questions for the time `window` before a call, and has its own counters of calls. Tests use a
+    /// short `window`.
     #[cfg(any(test, feature = "testing"))]
     pub fn within(window: Duration, ec2: Ec2) -> Instances {
         Instances::with(TIMEOUT, window, ec2, CloudCalls::default())
@@ -176,7 +177,7 @@ impl Asking {
         let asked = self.ec2.query_within(self.timeout, ACTION, &parameters).await;
         self.calls.count(SERVICE.name, ACTION, api::outcome(&asked));
         let instances = answer::parse(&asked?).map_err(|problem| self.ec2.garbage(ACTION, &problem))?;
-        // Drops instances that were not requested: a response to another request must not identify a Node.
+        // Keep only the requested instances. If the server mixes up responses, another request's response must not identify a Node.
         let wanted = |instance: &Ec2Instance| ids.contains(instance.instance_id.as_str());
         Ok(instances
             .into_iter()

@@ -14,7 +14,6 @@ use crate::token_cache::{Issued, TokenCache};
 use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 
-/// Azure Blob Storage.
 pub const STORAGE: &str = "https://storage.azure.com/";
 pub const MANAGEMENT: &str = "https://management.azure.com/";
 

@@ -40,9 +40,8 @@ use kops_agent_net::random::{self, NoRandomness};
 use kops_agent_net::retry::Backoff;
 use kops_agent_net::tls;
 
-/// The maximum number of connections. If there are so many, a new connection replaces an unverified connection: the oldest one of the
-/// address with the most unverified connections. To keep kops-controller out, an attacker must open this many connections within the time
-/// of one handshake.
+/// The maximum number of connections. At this limit, a new connection replaces the oldest unverified connection of the address that has the
+/// most unverified connections. To keep kops-controller out, an attacker must open this many connections within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
 /// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for its whole call. Upstream's
 /// kops-controller waits as long as the machine waits for its response: 15 seconds (`pkg/kopscontrollerclient/client.go`).
@@ -195,7 +194,8 @@ impl Drop for CallbackServer {
 
 /// Binds the address. If the port is in use, retries for up to `PORT_FREE_WITHIN`.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    // The last pause begins at the latest when `PORT_FREE_WITHIN` ends. The last attempt follows this pause.
+    // `Backoff` allows only pauses that end before its deadline. With the added pause, an attempt that fails just before `PORT_FREE_WITHIN`
+    // ends is retried once more.
     let mut backoff = Backoff::new(PORT_FREE_WITHIN + PORT_TRIED_EVERY, || PORT_TRIED_EVERY);
     loop {
         let bound = TcpListener::bind(address).await;

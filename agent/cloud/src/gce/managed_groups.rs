@@ -23,11 +23,11 @@ const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
 /// The maximum ages of the list of a zone's groups. The first value applies if a group has the instance, the second value otherwise. The
 /// second value lets requests for many made-up instances share one list.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a group's list. If the list does not show a Node's instance as running, a list from before the Node appeared is also
-/// too old.
+/// The maximum age of a group's list. A list that does not show a Node's instance as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a group's list for an unverified request, per page of the list. Google lists a machine before the machine starts. The
-/// machine takes longer than this age until its first request, so even a cached list has the machine. If not, the machine retries.
+/// The maximum age of a group's cached list for an unverified request, multiplied by the number of the list's pages. Google lists a machine
+/// before the machine starts. The machine takes longer than this age until its first request, so even a cached list has the machine. A
+/// machine that the list lacks is rejected, and retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
@@ -265,7 +265,8 @@ impl ManagedGroups {
             move || async move {
                 match compute.managed_instances(&zone, &group).await {
                     Ok(instances) => {
-                        // Drops instances of other zones: a response to another request must not identify a Node.
+                        // Keep only the instances of the requested zone. If the server mixes up responses, the response for another zone
+                        // must not identify a Node.
                         let of_zone = instances.into_iter().filter(|listed| listed.path.zone == zone);
                         Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
                     }

@@ -60,12 +60,12 @@ impl Channel {
         Ok(Channel { is_bootstrap, is_unheeded_manifest, entries, ..without_entries })
     }
 
-    /// All entries, each with its add-on's name, in the channel's order. Entries for any Kubernetes version are included.
+    /// All entries, each with its add-on's name, in the channel's order. The entries are not filtered by Kubernetes version.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &AddonSpec)> {
         self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// The number of all entries, for any Kubernetes version.
+    /// The total number of entries, over all Kubernetes versions.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -18,7 +18,7 @@ const GENERATION: i64 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ChannelVersion {
-    /// The channel of the version. A changed channel alone is no update.
+    /// The channel that lists the version. If only the channel changes, the add-on is not updated.
     pub channel: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub id: String,

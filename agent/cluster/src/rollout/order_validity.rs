@@ -1,4 +1,5 @@
-//! Whether a node may still obey an order. The controller takes orders back, and may be gone when it should have.
+//! Whether a node may still obey an order. The controller withdraws orders that no longer apply. Because the controller may be down at
+//! that time, most orders also expire.
 
 use time::OffsetDateTime;
 
@@ -11,7 +12,8 @@ pub enum OrderValidity {
     InForce,
     /// The Node has another order or no order. The controller no longer waits for the outcome of the withdrawn order.
     Withdrawn,
-    /// The time until which the node may begin has passed. The text contains this time. An order to take a configuration does not expire.
+    /// The deadline for the node to begin has passed, or the order has no valid deadline. The text says which. An order to take a
+    /// configuration does not expire.
     Expired(String),
 }
 

@@ -108,10 +108,10 @@ impl Rollout {
 #[serde(rename_all = "camelCase")]
 pub enum State {
     Running,
-    /// No further node gets an order. Nodes that have begun finish. A node that has not begun loses its order if the order can expire
-    /// ([`Task::expires`]).
+    /// No further node gets an order. A node that has begun continues until it has finished. A node that has not begun loses its order if
+    /// the order can expire ([`Task::expires`]).
     Paused,
-    /// No further node gets an order. Nodes that have begun finish. All nodes that have not begun lose their orders.
+    /// No further node gets an order. A node that has begun continues until it has finished. All other nodes lose their orders.
     Aborted,
 }
 

@@ -3,8 +3,8 @@
 //! The name of a node is not verified yet when its request is counted. So requests in its name from elsewhere do not use up
 //! its allowance at its own address.
 //!
-//! The algorithm is the generic cell rate algorithm (ATM Forum TM 4.0, section 4.4.2). Each key has one instant until which
-//! its requests are paid. The key is forgotten once that instant has passed.
+//! The algorithm is the generic cell rate algorithm (ATM Forum TM 4.0, section 4.4.2). Each request uses up one interval. Only
+//! the end of the last used interval is stored for each key, and the key is removed after this time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,6 @@ pub struct Allowance {
     pub every: Duration,
 }
 
-/// The allowances of a rate limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowances {
     /// For requests in the name of one node from one address.
@@ -47,8 +46,8 @@ struct State {
 }
 
 impl Allowance {
-    /// Counts one request. Each request takes up one interval; the intervals follow each other. Returns the end of the last interval. If
-    /// the request is too early, the error is the time to wait.
+    /// Counts one request, which uses up one interval after the intervals of the earlier requests. `paid_until` is the end of the last
+    /// used interval. Returns the end of the request's own interval. If the request is too early, the error is the time to wait.
     fn pay(self, paid_until: Option<Instant>, now: Instant) -> Result<Instant, Duration> {
         let begins = paid_until.map_or(now, |until| until.max(now));
         let too_early = begins.saturating_duration_since(now + self.every * self.burst.saturating_sub(1));

@@ -85,7 +85,7 @@ impl Outage {
         is_over
     }
 
-    /// The number of waiting Nodes, including the probe.
+    /// The number of waiting Nodes, including the Node for which the cloud is asked now.
     pub fn len(&self) -> usize {
         self.waiting + usize::from(self.trying.is_some())
     }

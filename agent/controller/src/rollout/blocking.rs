@@ -21,7 +21,7 @@ use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::list_pages;
 use kops_agent_process::output::one_line;
 
-/// A pod with only the fields that blockers need.
+/// A pod, with only the fields that decide whether it blocks the reboot of its node.
 type PodObject = Object<PodSpec, PodStatus>;
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,4 +1,4 @@
-//! The leading controller's part: it decides which nodes are next, writes the status, and then the orders.
+//! The leading controller's part of a rollout: it decides which nodes are next, writes the status, and then the orders.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -42,8 +42,8 @@ use crate::metrics::RolloutMetrics;
 
 /// The pause between two reads of the ConfigMap while there is no rollout.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long a decision waits for more changes after a first change. Nodes that began together end at almost the same time, so one decision
-/// handles them all.
+/// How long a decision waits for more changes after a first change. Nodes that began together finish at almost the same time, so one
+/// decision handles them all.
 const GATHERING: Duration = Duration::from_millis(150);
 /// The minimum time between two decisions. Each decision reads the ConfigMap, and may write it.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -101,7 +101,7 @@ impl Rollouts {
         }
     }
 
-    /// Leads rollouts, forever. Retries after a failure. Logs each problem once.
+    /// Leads rollouts. Never returns: retries after each failure. Logs a repeated problem once.
     pub(crate) async fn run(&self) -> Infallible {
         let mut said = String::new();
         loop {
@@ -118,7 +118,8 @@ impl Rollouts {
         }
     }
 
-    /// Leads the rollout in the ConfigMap and follows the policy, until there is nothing more to do.
+    /// Decides about the rollout in the ConfigMap and the policy, again and again, until there is nothing more to decide. Ends early if a
+    /// request fails, or another process may lead.
     async fn lead(&self) -> Ended {
         match self.read().await {
             Ok((asked, read)) if asked.is_nothing() => {
@@ -291,7 +292,7 @@ impl Rollouts {
         }
     }
 
-    /// Writes new orders, and takes back old ones.
+    /// Writes new orders into Nodes, and removes the withdrawn orders.
     async fn write(&self, actions: &Actions) -> Result<(), Ended> {
         let orders = actions.orders.iter().map(|(node, order)| (node, annotations(order)));
         let withdrawn = actions.withdrawn.iter().map(|node| (node, json!({ORDER: null})));

@@ -51,7 +51,7 @@ fn describes_the_next(entry: EntryType) -> bool {
         || entry.is_pax_global_extensions()
 }
 
-/// The description of a file in an archive. It comes from the entries directly before the file.
+/// The path and size of a file, from the entries directly before the file's own entry. `None` if they do not give the value.
 #[derive(Default)]
 struct Description {
     path: Option<Vec<u8>>,

@@ -267,7 +267,8 @@ impl Verify<'_> {
     }
 }
 
-/// The state that replaces the wanted state because of an error, and the plan of the changes from this machine to that state.
+/// Chooses another state to compare this machine with, because the comparison with the wanted state failed with `error`. Returns that
+/// state, and the plan that changes the machine to it.
 async fn compared_instead(
     options: &NodeOptions,
     host: &Host,

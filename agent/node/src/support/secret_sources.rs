@@ -17,7 +17,7 @@ use super::part::Part;
 use crate::doctor::deadline::{CHECK_TIMEOUT, run_in_thread};
 use crate::environment;
 
-/// The parts from one source, and the facts about their secrets.
+/// The parts of a support bundle from one source, and the facts about their secrets.
 pub(super) type Told = (Vec<Part>, Vec<SecretFact>);
 
 /// Maximum size of a file with a secret, in bytes.
@@ -107,8 +107,8 @@ pub async fn of_files(root: &Path) -> Vec<SecretFact> {
     known
 }
 
-/// The secrets and the free text of a state, from the state itself and from its files on this machine. While a token is
-/// rotated, the state and a file have different tokens, and both are secret.
+/// The secret, free-form and public texts of a desired state, and of the current versions of its files on this machine. While a
+/// token is rotated, the desired and the current version of a file have different tokens, and both tokens are secret.
 pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<SecretFact> {
     let mut known = Vec::new();
     for (_, resource) in desired.iter() {

@@ -224,7 +224,9 @@ impl Changes {
             }
         }
         let adopted = plan["adopted"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        changes.others.extend(adopted.map(|resource| format!("{resource}, which the new program adopts")));
+        changes
+            .others
+            .extend(adopted.map(|resource| format!("{resource}, which the new program would manage")));
         let kept = plan["kept"].as_array().into_iter().flatten();
         let kept = kept.filter(|kept| kept["keeping"] == "unmended");
         let kept = kept.filter_map(|kept| kept["resource"].as_str());
@@ -302,7 +304,10 @@ mod tests {
         let plan = json!({"steps": [], "adopted": ["file /c"], "kept": kept});
         assert_eq!(
             changes_of(&plan, &[]).others,
-            ["file /c, which the new program adopts", "file /b, which the new program cannot repair"]
+            [
+                "file /c, which the new program would manage",
+                "file /b, which the new program cannot repair"
+            ]
         );
     }
 

@@ -134,7 +134,8 @@ fn escape(path: &[u8]) -> String {
     percent_encode(path, ESCAPED).to_string()
 }
 
-/// Whether Go accepts this character in a path as the user wrote it. If the path has any other character, Go escapes the path anew.
+/// Whether this character may stand in a path that Go prints as it was written in the URL. If a path has any other character, Go prints
+/// the decoded path, escaped anew.
 fn may_stand_in_a_written_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte)
 }

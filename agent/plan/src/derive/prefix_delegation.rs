@@ -51,7 +51,7 @@ pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
         problems.warn(
             "spec.kubelet.maxPods",
             format!(
-                "is not set, but {SWITCH} is true: kOps computes it from one address per pod, and uses at most 110. {advice}"
+                "is not set, but {SWITCH} is true: kOps computes maxPods as if each address served one pod, and sets at most 110. {advice}"
             ),
         );
     }

@@ -32,7 +32,7 @@ struct Keys {
     known: &'static str,
 }
 
-/// All types except strings, each with its character and its name in messages.
+/// All types of values except strings. Each has the character that marks it at the end of a known key, and its name in messages.
 const TYPES: [(char, &str); 4] =
     [('?', "true or false"), ('#', "a whole number"), ('*', "a list of strings"), ('/', "a table")];
 const STRING: &str = "a string";

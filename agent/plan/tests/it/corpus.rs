@@ -18,7 +18,8 @@ pub(crate) fn corpus() -> Option<PathBuf> {
     found
 }
 
-/// The folder of the corpus, and the corpora of kOps' releases in the folders beside it.
+/// The folder of the corpus, and the folders in `conformance-releases`, which is beside it. Each of these has the corpus of one kOps
+/// release.
 pub(crate) fn corpora() -> Vec<PathBuf> {
     let Some(corpus) = corpus() else { return Vec::new() };
     let of_releases = entries(&corpus.with_file_name("conformance-releases"));

@@ -1,4 +1,4 @@
-//! In CI, a pull request decides what is checked. So the number and the size of findings have limits, and so has the cost of a file.
+//! In CI, a pull request decides what is checked. So the number and the size of findings are limited, and so is the cost of reading a file.
 
 use std::fmt::Write as _;
 
@@ -175,7 +175,7 @@ fn a_document_that_costs_too_much_to_read_is_an_error() {
         (&aliases(), "its aliases expand to many times its size"),
         (&deep, "its lists and mappings nest deeper than 100 levels"),
         (&directives, "it has more than 16 directives"),
-        // A control line in a script does not make the file a template.
+        // A line such as `{{ end }}` in a block scalar does not make the whole file a template.
         (&format!("a: |\n  {{{{ end }}}}\n---\n{deep}"), "its lists and mappings nest deeper"),
         (&format!("a: \"{{{{ .b }}}}\"\n{deep}"), "its lists and mappings nest deeper"),
     ] {

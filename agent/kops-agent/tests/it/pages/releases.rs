@@ -78,8 +78,8 @@ struct Ran {
     /// The numbers of nodes for which kops-agent derives the same desired state as upstream's nodeup: from
     /// `nodeupconfig.yaml`, and from the cluster spec.
     passing: [usize; 2],
-    /// The number of nodes whose desired state is the same as upstream's in both ways, by Kubernetes minor version and
-    /// distribution.
+    /// The number of nodes for which kops-agent derives upstream's desired state both from `nodeupconfig.yaml` and from
+    /// the cluster spec, by Kubernetes minor version and distribution.
     cases: BTreeMap<(u64, String), usize>,
     /// The minor versions of Kubernetes and the distributions of booted machines.
     booted: BTreeSet<(u64, String)>,
@@ -131,8 +131,8 @@ impl Ran {
         }
     }
 
-    /// The number of nodes whose desired state is the same as upstream's in both ways. Adds up all Kubernetes versions,
-    /// and all distributions with the package format of `distro`. Never 0.
+    /// The sum of `cases` over all Kubernetes versions and all distributions with the package format of `distro`.
+    /// Never 0.
     fn count_of_family(&self, distro: &Distro) -> usize {
         let format = package_format(distro, self.release);
         let is_kin = |case: &str| {
@@ -141,7 +141,7 @@ impl Ran {
         };
         let kin = self.cases.iter().filter(|((_, case), _)| is_kin(case));
         let count: usize = kin.map(|(_, count)| count).sum();
-        assert!(count > 0, "no corpus shows how nodes with {} are decided", in_words(distro));
+        assert!(count > 0, "no conformance case passes for the package format of {}", in_words(distro));
         count
     }
 

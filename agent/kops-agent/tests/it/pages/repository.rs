@@ -71,7 +71,7 @@ impl Repository {
             .then(|| fs::read_to_string(checkout().join(path)).unwrap_or_default())
     }
 
-    /// Paths on a page that do not exist.
+    /// The paths on a page that the repository does not have.
     pub fn missing_paths(&self, page: &Page) -> Vec<String> {
         let mut missing = Vec::new();
         let firsts = page.spans.iter().map(|span| span.split([' ', ':']).next().unwrap_or_default());

@@ -1,4 +1,5 @@
-//! A failure after the switch tells the way back. The Node shows it until a check succeeds.
+//! A failure after the switch to the new program reports how to restore the previous program. The Node shows the failure until a check
+//! of the program succeeds.
 
 use std::fs;
 
@@ -12,7 +13,8 @@ use crate::cloud_facts::{metadata, on_ubuntu};
 use crate::superseded::read;
 
 impl Scene {
-    /// The beginning of the problem that a node reports if the new program is already in place.
+    /// The first words of the problem that a node reports if the new program is already in place: the command that restores the previous
+    /// version.
     fn way_back(&self) -> String {
         let (program, conf) = (self.program.display(), self.conf.display());
         format!(
