@@ -304,10 +304,7 @@ mod tests {
         let plan = json!({"steps": [], "adopted": ["file /c"], "kept": kept});
         assert_eq!(
             changes_of(&plan, &[]).others,
-            [
-                "file /c, which the new program would manage",
-                "file /b, which the new program cannot repair"
-            ]
+            ["file /c, which the new program would manage", "file /b, which the new program cannot repair"]
         );
     }
 
