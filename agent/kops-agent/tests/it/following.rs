@@ -87,7 +87,8 @@ fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
 
         // An operator must give the hash to go back to an earlier configuration.
         assert_eq!(update(&node, &path, SYSCTL), second);
-        node.run("converge", &["--follow"]).with(CONFIGURATION, &["has run", &format!("--follow={second}")]);
+        node.run("converge", &["--follow"])
+            .with(CONFIGURATION, &["has already left configuration", &format!("--follow={second}")]);
         assert!(read(&node, SYSCTL_FILE).contains("9999"), "the node keeps what it runs");
         node.run("converge", &[&format!("--follow={second}")]).with(0, &[]);
         assert!(read(&node, SYSCTL_FILE).contains(SYSCTL));

@@ -377,7 +377,7 @@ fn urls_of_unusable_stores_are_refused_with_the_reason() {
             "http://127.0.0.1:1/state",
             "http:// is no state store of a node: any hop on the way could read its keys",
         ),
-        ("k8s://cluster", "kOps' own nodeup reads no files there"),
+        ("k8s://cluster", "kOps' own nodeup cannot read any there"),
         ("memfs://state", "it is the memory of one process"),
         ("https://admin:hidden@127.0.0.1/state", "it has a login in it"),
     ] {
