@@ -208,7 +208,7 @@ async fn decide(
         config_hash: applied.config_hash.clone(),
         known_hashes: record.known_hashes,
         remembered: None,
-        // The cloud assigned a prefix when this state was applied, and never withdraws the prefix. So any text that is
+        // The cloud assigned a prefix when this state was applied, and never takes the prefix back. So any text that is
         // not empty is right.
         ipv6_prefix: "as last applied".to_owned(),
         store,
