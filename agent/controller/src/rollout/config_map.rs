@@ -98,7 +98,7 @@ impl Stored {
 }
 
 impl Read {
-    fn from_config_map(map: &ConfigMap) -> Read {
+    pub(super) fn from_config_map(map: &ConfigMap) -> Read {
         let policy_state = parsed(map, POLICY_STATE_KEY).map(Option::unwrap_or_default);
         Read {
             rollout: parsed(map, ROLLOUT_KEY),

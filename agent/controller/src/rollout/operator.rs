@@ -10,16 +10,28 @@ use kops_agent_cluster::pacing::NAMESPACE;
 use kops_agent_cluster::rollout::{
     CONFIG_MAP, POLICY_KEY, Policy, PolicyState, PolicyStatus, Rollout, State, Status,
 };
+use kops_agent_kube::api_error::ApiError;
 use kops_agent_net::random;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::timestamp;
 
 use super::config_map::{Read, Stored};
 
-/// How long [`until_begun`] waits until a controller begins the rollout. A controller reads the ConfigMap every five seconds.
-const TAKEN_UP_WITHIN: Duration = Duration::from_secs(20);
-/// The pause between two reads of the ConfigMap.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long [`until_begun`] waits.
+struct Limits {
+    /// Until a controller begins the rollout. A controller reads the ConfigMap every five seconds.
+    begun: Duration,
+    /// For an API server that does not answer. The first order of the rollout may restart it.
+    answered: Duration,
+    /// Between two reads of the ConfigMap.
+    pause: Duration,
+}
+
+const LIMITS: Limits = Limits {
+    begun: Duration::from_secs(20),
+    answered: Duration::from_secs(60),
+    pause: Duration::from_secs(1),
+};
 const READING: &str = "reading the ConfigMap kops-agent/rollout";
 
 /// Reads the ConfigMap; `None` if it does not exist. Fails if the rollout in it is not over.
@@ -48,24 +60,44 @@ pub async fn start(stored: &Stored, rollout: &Rollout) -> Result<()> {
 /// Waits until a controller leads a new rollout. Returns the controller's status. Fails if no controller begins in time. The rollout then
 /// stays in the ConfigMap.
 pub async fn until_begun(stored: &Stored, rollout: &Rollout) -> Result<Status> {
+    until_read(async || stored.read().await, rollout, &LIMITS).await
+}
+
+/// Like [`until_begun`], with a function that reads the ConfigMap.
+async fn until_read(
+    mut read: impl AsyncFnMut() -> Result<Option<Read>, ApiError>,
+    rollout: &Rollout,
+    limits: &Limits,
+) -> Result<Status> {
     let started = Instant::now();
     loop {
-        let status = stored.read().await.context(READING)?.map(|read| read.status).unwrap_or_default();
-        if status.answers(rollout) {
-            return Ok(status);
+        match read().await {
+            Ok(read) => {
+                let status = read.map(|read| read.status).unwrap_or_default();
+                if status.answers(rollout) {
+                    return Ok(status);
+                }
+                if started.elapsed() >= limits.begun {
+                    return Err(not_begun(rollout, limits));
+                }
+            }
+            Err(ApiError::Unanswered(problem)) if started.elapsed() < limits.answered => {
+                log::debug!("{READING} again, because the API server does not answer: {problem}");
+            }
+            Err(error) => return Err(error).context(READING),
         }
-        if started.elapsed() >= TAKEN_UP_WITHIN {
-            return Err(not_now(format!(
-                "no controller has started the rollout {} within {} s, so no node changes yet. The rollout \
-                 starts once `kops-agent controller` of this version leads and has the rights of \
-                 packaging/kubernetes/rbac.yaml; the log of the controller names missing rights. `kops-agent \
-                 fleet rollout abort` cancels the rollout",
-                rollout.id,
-                TAKEN_UP_WITHIN.as_secs()
-            )));
-        }
-        sleep(PAUSE).await;
+        sleep(limits.pause).await;
     }
+}
+
+fn not_begun(rollout: &Rollout, limits: &Limits) -> anyhow::Error {
+    not_now(format!(
+        "no controller has started the rollout {} within {} s, so no node changes yet. The rollout starts once \
+         `kops-agent controller` of this version leads and has the rights of packaging/kubernetes/rbac.yaml; the \
+         log of the controller names missing rights. `kops-agent fleet rollout abort` cancels the rollout",
+        rollout.id,
+        limits.begun.as_secs()
+    ))
 }
 
 /// Changes the state of the operator's rollout. If no such rollout runs, changes the state of the policy. Returns the name of the changed
@@ -146,4 +178,51 @@ pub fn new_id() -> Result<String> {
     let random = random::bytes::<4>()?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{}-{digits}", timestamp(OffsetDateTime::now_utc())))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kops_agent_cluster::rollout::STATUS_KEY;
+    use serde_json::json;
+
+    use super::*;
+
+    const PATIENT: Limits = Limits {
+        begun: Duration::from_secs(60),
+        answered: Duration::from_secs(60),
+        pause: Duration::from_millis(1),
+    };
+    const IMPATIENT: Limits =
+        Limits { begun: Duration::ZERO, answered: Duration::ZERO, pause: Duration::ZERO };
+
+    fn rollout() -> Rollout {
+        serde_json::from_value(json!({"id": "r-1", "state": "running", "attempt": 1})).unwrap()
+    }
+
+    fn unanswered() -> ApiError {
+        ApiError::Unanswered("connection refused".to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_rollout_that_restarts_the_api_server_has_begun() {
+        let status = json!({"rollout": "r-1", "attempt": 1, "phase": "running", "groups": {}}).to_string();
+        let data = Some([(STATUS_KEY.to_owned(), status)].into());
+        let begun = ConfigMap { data, ..ConfigMap::default() };
+        let mut reads = 0;
+        let read = async || {
+            reads += 1;
+            if reads < 4 { Err(unanswered()) } else { Ok(Some(Read::from_config_map(&begun))) }
+        };
+        assert_eq!(until_read(read, &rollout(), &PATIENT).await.unwrap().rollout, "r-1");
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_the_controller_ends_with_the_reason() {
+        let failed = until_read(async || Ok(None), &rollout(), &IMPATIENT).await.unwrap_err();
+        assert!(failed.to_string().contains("no controller has started"), "{failed:#}");
+        let failed = until_read(async || Err(unanswered()), &rollout(), &IMPATIENT).await.unwrap_err();
+        assert!(format!("{failed:#}").contains("connection refused"), "{failed:#}");
+    }
 }
