@@ -147,6 +147,13 @@ pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
     Ok(host.run_apart(unit, &[&[program], arguments].concat())?)
 }
 
+/// The uptime of this machine, proc_uptime(5); `Duration::MAX` if it is unknown.
+pub(crate) fn uptime() -> Duration {
+    let read = std::fs::read_to_string("/proc/uptime").ok();
+    let seconds = read.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(Duration::MAX)
+}
+
 /// Takes the machine's lock, so that no other run changes the machine. If another run has the lock, waits if
 /// `is_waited_for`, and otherwise fails.
 pub async fn lock(is_waited_for: bool, host: &Host) -> Result<Lock> {

@@ -15,6 +15,8 @@ use reqwest::Client;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 
+use crate::machine;
+
 /// The field manager of the registration. Upstream registers a machine under this name, too.
 const FIELD_MANAGER: &str = "nodeup-register";
 /// The timeout of registering with the discovery service. It is short because a control plane works without the
@@ -50,17 +52,11 @@ impl Remote for World {
     }
 
     async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure> {
-        let done =
-            cloud::for_provider(LifecycleAction::HELD_BY).complete_lifecycle_action(action, uptime()).await;
+        let done = cloud::for_provider(LifecycleAction::HELD_BY)
+            .complete_lifecycle_action(action, machine::uptime())
+            .await;
         done.map_err(|error| Failure::new(error.kind(), error.to_string()))
     }
-}
-
-/// The uptime of this machine, proc_uptime(5); `Duration::MAX` if it is unknown.
-fn uptime() -> Duration {
-    let read = std::fs::read_to_string("/proc/uptime").ok();
-    let seconds = read.and_then(|text| text.split_whitespace().next()?.parse().ok());
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(Duration::MAX)
 }
 
 async fn register(client: &Client, registration: &DiscoveryRegistration) -> Result<(), Failure> {

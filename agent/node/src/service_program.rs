@@ -30,7 +30,6 @@ use super::machine;
 const UNITS: [&str; 3] = [FOLLOW_UNIT, CONTROLLER_UNIT, ADDONS_UNIT];
 /// A text that every kops-agent contains, and nodeup does not.
 const MARK: &str = FOLLOW_UNIT;
-
 /// The maximum size of a unit, in bytes. A larger unit was changed by hand.
 const LARGEST_UNIT: u64 = 64 << 10;
 /// How many bytes at the beginning of a program name its format and its machine architecture (elf(5): `e_ident`, `e_type`, `e_machine`).

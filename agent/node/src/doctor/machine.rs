@@ -16,6 +16,7 @@ use std::io::{Error, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
+use kops_agent_plan::doctor::early_warnings::LOGS;
 use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen, Unseen, Volumes};
 
 use super::deadline::{CHECK_TIMEOUT, run_in_thread};
@@ -26,7 +27,7 @@ use crate::options::NodeOptions;
 /// The folder of downloads.
 const CACHE: &str = "/var/cache/nodeup";
 /// The folders whose content grows while a node runs: data of pods, images, and logs.
-const GROWING: [&str; 3] = ["/var/lib/kubelet", "/var/lib/containerd", "/var/log"];
+const GROWING: [&str; 3] = ["/var/lib/kubelet", "/var/lib/containerd", LOGS];
 
 pub(super) struct Seeing {
     pub(super) listeners: Seen<Vec<Listener>>,
@@ -133,12 +134,7 @@ pub(super) async fn is_clock_synchronized(is_this_machine: bool, within: Duratio
 
 /// Like [`is_clock_synchronized`], but an unsynchronized clock counts as unknown in the first minutes after boot.
 pub(super) async fn is_settled_clock_synchronized(is_this_machine: bool, within: Duration) -> Seen<bool> {
-    match is_clock_synchronized(is_this_machine, within).await {
-        Ok(false) if clock::is_settling() => Err(Unseen::new(
-            "this machine booted less than 10 minutes ago; the next report observes the clock",
-        )),
-        seen => seen,
-    }
+    clock::once_settled(is_clock_synchronized(is_this_machine, within).await)
 }
 
 /// Whether the machine was booted with systemd (sd_booted(3)).

@@ -17,7 +17,7 @@ const LOW_SPACE_BELOW: u64 = 15;
 /// The percentage of free inodes below which a disk is almost full.
 const LOW_INODES_BELOW: u64 = 10;
 /// The path of a disk that has only logs. A disk that also has data of kubelet or containerd has the path of that data.
-const LOGS: &str = "/var/log";
+pub const LOGS: &str = "/var/log";
 
 /// Whether a disk is almost full. kubelet sets its own condition `DiskPressure` only when it evicts pods.
 pub fn disk_pressure_soon(disks: &Seen<Vec<Disk>>) -> EarlyWarning {

@@ -1,13 +1,14 @@
 //! The clock of the machine.
 
-use std::fs;
 use std::time::Duration;
 
 use kops_agent_host::system::programs;
 use kops_agent_plan::doctor::{Seen, Unseen};
 
+use crate::machine::uptime;
+
 /// How long after boot a time service may need to synchronize the clock.
-const SETTLED_AFTER: f64 = 600.0;
+const SETTLED_AFTER: Duration = Duration::from_secs(600);
 
 /// Whether the kernel's clock is synchronized over the network (adjtimex(2), `STA_UNSYNC`).
 pub(super) fn is_synchronized(within: Duration) -> Seen<bool> {
@@ -20,10 +21,13 @@ pub(super) fn is_synchronized(within: Duration) -> Seen<bool> {
     }
 }
 
-/// Whether this machine has booted so recently that a time service may not have synchronized the clock yet. `false` if
-/// the uptime is unknown.
-pub(super) fn is_settling() -> bool {
-    let uptime = fs::read_to_string("/proc/uptime").ok();
-    let seconds = uptime.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    seconds.is_some_and(|seconds| seconds < SETTLED_AFTER)
+/// The state of the clock for a report. In the first minutes after boot, an unsynchronized clock counts as unknown.
+pub(super) fn once_settled(is_synchronized: Seen<bool>) -> Seen<bool> {
+    match is_synchronized {
+        Ok(false) if uptime() < SETTLED_AFTER => Err(Unseen::new(format_args!(
+            "this machine booted less than {} minutes ago; the next report observes the clock",
+            SETTLED_AFTER.as_secs() / 60
+        ))),
+        seen => seen,
+    }
 }
