@@ -1,8 +1,9 @@
 //! Makes new keys and tokens for the example cluster, in the form in which kOps stores them.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::ops::Range;
+use std::path::Path;
 
 use anyhow::{Context, ensure};
 use base64::Engine;
@@ -12,6 +13,7 @@ use rcgen::{
     RsaKeySize, SerialNumber, date_time_ymd,
 };
 use serde_json::json;
+use serde_yaml::Value;
 
 /// The keysets of a cluster that has the etcd clusters `main` and `events` (upstream:
 /// `pkg/model/bootstrapscript.go`, `KeypairNamesForInstanceGroup`).
@@ -110,6 +112,16 @@ pub fn make_keysets() -> anyhow::Result<Vec<Keyset>> {
 
 /// The beginning of every token of the example, so that tests can search output for tokens.
 pub const TOKEN_MARK: &str = "TokenOfTheExample";
+
+/// The `distrustTimestamp` of a distrusted key. Any timestamp makes a key distrusted, even a future one.
+pub const DISTRUSTED: &str = "2026-06-01T00:00:00Z";
+
+/// Changes the `spec` of a `keyset.yaml`.
+pub fn edit_keyset(file: &Path, edit: impl FnOnce(&mut Value)) -> anyhow::Result<()> {
+    let mut document: Value = serde_yaml::from_str(&fs::read_to_string(file)?)?;
+    edit(&mut document["spec"]);
+    Ok(fs::write(file, serde_yaml::to_string(&document)?)?)
+}
 
 /// The content of a file in `secrets/` with a new token (upstream: `upup/pkg/fi/secrets.go`).
 pub fn make_token_file() -> anyhow::Result<String> {

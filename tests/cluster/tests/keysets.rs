@@ -2,18 +2,17 @@
 //! (upstream: `AddItem` in `upup/pkg/fi/ca.go`, `cmd/kops/promote_keypair.go`, `cmd/kops/distrust_keypair.go`).
 
 use std::fs;
+use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::example_keys::{DISTRUSTED, Keyset, edit_keyset};
 use serde_yaml::Value;
 
 use crate::store::Store;
 
 /// The difference between the id of a new key and the id of the primary key.
 const NEXT: u64 = 100_000_000;
-/// The `distrustTimestamp` of a distrusted key. Any timestamp makes a key distrusted, even a future one.
-const DISTRUSTED: &str = "2026-06-01T00:00:00Z";
 
 impl Store {
     /// Adds a key to a keyset, and returns the key's id. The key is trusted, but does not sign yet.
@@ -66,16 +65,16 @@ impl Store {
             .collect()
     }
 
+    fn file(&self, keyset: &str) -> PathBuf {
+        self.path(&format!("pki/private/{keyset}/keyset.yaml"))
+    }
+
     fn keyset(&self, keyset: &str) -> Value {
-        let text = fs::read_to_string(self.path(&format!("pki/private/{keyset}/keyset.yaml"))).unwrap();
-        serde_yaml::from_str(&text).unwrap()
+        serde_yaml::from_str(&fs::read_to_string(self.file(keyset)).unwrap()).unwrap()
     }
 
     fn edit_keyset(&self, keyset: &str, edit: impl FnOnce(&mut Value)) {
-        let mut document = self.keyset(keyset);
-        edit(&mut document["spec"]);
-        let file = self.path(&format!("pki/private/{keyset}/keyset.yaml"));
-        fs::write(file, serde_yaml::to_string(&document).unwrap()).unwrap();
+        edit_keyset(&self.file(keyset), edit).unwrap();
     }
 }
 

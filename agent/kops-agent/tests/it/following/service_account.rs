@@ -1,11 +1,10 @@
 //! A control plane takes the three steps of docs/rotate.md for `service-account` by hand: create, promote, distrust.
 
-use std::fs;
 use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::example_keys::{DISTRUSTED, Keyset, edit_keyset};
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
 use serde_yaml::Value;
 
@@ -23,9 +22,7 @@ const PRIVATE_KEYS: [&str; 2] = [
 fn change_keyset(node: &Machine, change: impl FnOnce(&mut Value)) {
     let store = &node.cluster.store;
     let file = store.cluster_folder().join(format!("pki/private/{NAME}/keyset.yaml"));
-    let mut keyset: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-    change(&mut keyset["spec"]);
-    fs::write(file, serde_yaml::to_string(&keyset).unwrap()).unwrap();
+    edit_keyset(&file, change).unwrap();
     let mut derive = Command::new(agent());
     derive.env_clear().envs(node.cluster.environment()).args(["config", "derive"]);
     derive.args(["--config-base", CONFIG_BASE, "--instance-group", CONTROL_PLANE]);
@@ -81,7 +78,7 @@ fn a_control_plane_follows_and_takes_the_next_key_of_service_accounts() {
     follow(&node);
     has_keys(&node, new, &[old, new]);
 
-    change_keyset(&node, |spec| spec["keys"][0]["distrustTimestamp"] = "2026-06-01T00:00:00Z".into());
+    change_keyset(&node, |spec| spec["keys"][0]["distrustTimestamp"] = DISTRUSTED.into());
     follow(&node);
     has_keys(&node, new, &[new]);
 }
