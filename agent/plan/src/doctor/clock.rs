@@ -55,19 +55,14 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
     }];
     // If this machine's clock agrees with one server, a server that differs has a wrong clock.
     if least.abs() <= SIGNATURES {
-        findings.extend(clock.servers.iter().filter(|(_, ahead)| ahead.abs() > SIGNATURES).map(
-            |(server, ahead)| {
-                Finding::warning(
-                    CHECK,
-                    format!(
-                        "the clock of {server} differs by {} s from this machine's clock, which agrees with \
-                     {nearest}",
-                        ahead.abs()
-                    ),
-                    format!("check the clock of {server}"),
-                )
-            },
-        ));
+        let differing = clock.servers.iter().filter(|(_, ahead)| ahead.abs() > SIGNATURES);
+        findings.extend(differing.map(|(server, ahead)| {
+            let seconds = ahead.abs();
+            let problem = format!(
+                "the clock of {server} differs by {seconds} s from this machine's clock, which agrees with {nearest}"
+            );
+            Finding::warning(CHECK, problem, format!("check the clock of {server}"))
+        }));
     }
     findings
 }
