@@ -26,8 +26,7 @@ pub fn start() {
     }));
 }
 
-/// The address at which the program is loaded. With address space layout randomization, it is different at each
-/// start.
+/// The address at which the program is loaded. Address space layout randomization changes this address at each start.
 fn load_address() -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     // A statically linked program maps no other file.

@@ -45,7 +45,7 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// All reasons except those of decisions.
+            /// All reasons except [`Reason::OfDecision`].
             pub const ALL: &[Reason] = &[$(Reason::$reason),+];
 
             pub fn name(self) -> &'static str {

@@ -201,8 +201,8 @@ impl ServiceAccountKey {
     }
 }
 
-/// Whether nobody but the server can read a request to this URL: with HTTPS, or with HTTP on loopback. If the URL contains a login, the
-/// result is `false`.
+/// Whether only the server can read a request to this URL. This is the case with HTTPS, and with HTTP on loopback. If the URL contains a
+/// login, the result is `false`.
 fn is_private_to_the_server(url: &Url) -> bool {
     let is_loopback =
         || url.host_str().is_some_and(|host| matches!(host, "127.0.0.1" | "[::1]" | "localhost"));
@@ -264,7 +264,7 @@ impl KeyTokens {
         let no_client =
             |problem: String| KeyError::NoClient { server: server.clone(), email: email.clone(), problem };
         tls::require_ca_bundle_for([server.as_str()]).map_err(|error| no_client(error.to_string()))?;
-        // The client follows no redirect, because whoever gets the assertion can use it like the key for an hour.
+        // The client follows no redirect: for an hour, a server that gets the assertion could use it like the key.
         let client = tls::client_config().map_err(HttpError::from).and_then(http::client_with);
         let client = client.map_err(|error| no_client(error.to_string()))?;
         Ok(KeyTokens { key, scope, client, retries })

@@ -193,7 +193,7 @@ impl Slots {
         }
     }
 
-    /// Writes a Lease if nobody has changed it since it was read. Returns whether the Lease was written.
+    /// Writes a Lease, unless another process has changed the Lease since it was read. Returns whether the Lease was written.
     async fn write(&self, lease: Lease) -> Result<bool, Refusal> {
         let name = lease.metadata.name.clone().unwrap_or_default();
         let parameters = PostParams::default();
@@ -438,7 +438,7 @@ mod tests {
             assert!(!expired("2", seconds), "{seconds}");
         }
         assert!(expired("2", 602));
-        // The API server was down: nobody read the Lease, and its holder could not renew it.
+        // The API server was down, so no controller could read the Lease, and the holder could not renew the Lease.
         assert!(!expired("2", 1000));
         assert!(!expired("2", 1100));
     }

@@ -41,7 +41,7 @@ struct Passing(UnboundedSender<Said>);
 
 impl Passing {
     fn pass(&self, said: Said) {
-        // If the run has stopped, the receiver is closed, and nobody needs the message.
+        // If the run has stopped, the receiver is closed, and the message is not needed.
         let _ = self.0.send(said);
     }
 }

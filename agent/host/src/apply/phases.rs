@@ -255,7 +255,7 @@ impl Changed<'_> {
     }
 }
 
-/// Records the final state of all resources. If a later change fails, it is rolled back to this state. If the run had nothing to do, the
+/// Records the final state of all resources. The rollback of a later change restores this state. If the run had nothing to do, the
 /// record stays unchanged. Some failures do not stop a run, such as the failure of a unit that no pod waits for. After such a failure, the
 /// record contains both the state and the failure.
 fn settle(

@@ -41,7 +41,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Removes unwanted drop-ins. If a drop-in was removed or changed, systemd reads all unit files again, including those of other
+    /// Removes unwanted drop-ins. If a drop-in was removed or changed, systemd reads all unit files again, including the unit files of other
     /// programs.
     pub(super) fn drop_ins(&self) -> Result<()> {
         let mut is_unread = self.is_unread;

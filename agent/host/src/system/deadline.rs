@@ -56,8 +56,7 @@ pub(super) fn ask_prepared(
     Ok(Some(Outcome { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
-/// Maximum number of bytes that are kept of an output. The rest is read and discarded, so that the program does not
-/// block.
+/// The maximum size of a stored output, in bytes. The rest is read and discarded, so that the program does not block.
 const LONGEST_OUTPUT: u64 = 32 << 20;
 
 /// Reads an output to its end on its own thread.

@@ -16,8 +16,8 @@ pub trait Mounts: Send + Sync {
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>>;
 
     /// The current bind mount at `bind.path`. If the mounted directory is `bind.source`, the result contains
-    /// `bind.source`, even if the kernel reports another path. Of the options in `bind`, the result contains those that
-    /// are in effect.
+    /// `bind.source`, even if the kernel reports another path. The result contains only the options of `bind` that are in
+    /// effect.
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
     /// Waits until a device exists.
@@ -184,9 +184,9 @@ struct Line {
 }
 
 fn mountinfo() -> Result<Vec<Line>> {
-    // In the sandbox of a unit, the mount options differ from those of the machine: every mount is shared, and most are
-    // read-only. So the list of PID 1 is read there. Otherwise the list of this thread is read, because a thread may
-    // have its own mount namespace.
+    // A unit with a sandbox has other mount options than the machine: every mount is shared, and most mounts are
+    // read-only. So in a sandbox, this function reads the list of PID 1. Otherwise it reads the list of this thread,
+    // because a thread may have its own mount namespace.
     let path = match sandbox::has_other_mounts() {
         true => "/proc/1/mountinfo",
         false => "/proc/thread-self/mountinfo",

@@ -49,8 +49,8 @@ pub trait PackageManager: Send + Sync {
         Err(no_package_manager())
     }
 
-    /// Downloads the package lists of all repositories. Returns those of `packages` that no repository has in the
-    /// wanted version.
+    /// Downloads the package lists of all repositories. Returns the packages whose wanted version is in no
+    /// repository.
     fn not_offered(
         &self,
         packages: &[PackageVersion],

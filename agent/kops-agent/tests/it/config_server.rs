@@ -99,7 +99,7 @@ fn each_server_is_as_good_as_the_others() {
     assert_eq!(good.asked(), honest(&CERTIFICATES));
 }
 
-/// A name may have several servers, of which only one works. Another server may be silent or return errors.
+/// A name may have several servers, and only one server may work. The others may be silent or return errors.
 #[test]
 fn each_address_of_a_name_is_asked_until_one_serves() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {

@@ -77,8 +77,7 @@ fn is_in_another_boot(machine: &Machine) -> bool {
     state["reboots"].as_u64().is_some_and(|reboots| reboots > 0)
 }
 
-/// Sends a request about the machine's Node to the server, and returns the Node. `PATCH` sets annotations of the
-/// Node.
+/// Sends a request about the machine's Node to the server, and returns the Node. `PATCH` sets the annotations.
 fn ask(server: &ApiServer, method: &str, annotations: &Value) -> Value {
     let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     let body = json!({"metadata": {"annotations": annotations}}).to_string();

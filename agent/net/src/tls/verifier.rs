@@ -19,7 +19,7 @@ type Authorities = dyn Fn() -> Result<Arc<RootCertStore>, Error> + Send + Sync;
 
 pub(super) enum Rule {
     Nothing(String),
-    /// Trusts only this certificate, whoever signed it. The caller has the certificate from a trusted source.
+    /// Trusts only this certificate, regardless of its signer. The caller has the certificate from a trusted source.
     Only(CertificateDer<'static>),
     /// Trusts certificates that chain to these authorities. The function is called only when a server is verified: a
     /// host's bundle is about a hundred files, and a run without changes may use no TLS at all.

@@ -113,7 +113,7 @@ async fn an_instance_that_is_no_node_of_the_cluster_is_refused() {
     assert_refused(&world, &world.v1(&machine, &empty()), "InstanceNotFound").await;
 }
 
-/// Whoever assumes the nodes' role without being an instance can choose any session name, and so can claim to be any instance.
+/// An attacker who assumes the nodes' role can choose any session name. So the attacker can claim to be any instance.
 #[tokio::test]
 async fn instances_that_a_role_makes_up_are_asked_for_together() {
     const LIES: usize = 128;

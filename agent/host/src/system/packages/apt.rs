@@ -70,7 +70,7 @@ pub(super) fn argument(package: &PackageVersion) -> String {
     format!("{}={}", package.name, package.version)
 }
 
-/// Downloads the package lists. Returns those of `packages` that no repository has in the wanted version.
+/// Downloads the package lists. Returns the packages whose wanted version is in no repository.
 pub(super) fn not_offered(packages: &[PackageVersion], waiting: Waiting<'_>) -> Result<Vec<PackageVersion>> {
     let updated = unlocked(waiting, &UPDATE)?;
     if !updated.status.success() {

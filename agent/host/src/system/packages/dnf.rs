@@ -90,8 +90,8 @@ pub(super) fn command(installer: &str, packages: &str) -> String {
     }
 }
 
-/// Downloads the package lists. Returns those of `packages` that no repository has in the wanted version. For yum,
-/// which cannot list them, the result is empty: if a package is missing, the next installation fails.
+/// Downloads the package lists. Returns the packages whose wanted version is in no repository. yum cannot list
+/// packages, so its result is empty: if a package is missing, the next installation fails.
 pub(super) fn not_offered(installer: &str, packages: &[PackageVersion]) -> Result<Vec<PackageVersion>> {
     if !is_dnf(installer) {
         run(&[installer, "clean", "expire-cache"])?;

@@ -229,7 +229,7 @@ impl Repository {
             .collect()
     }
 
-    /// Finds source files that define error messages of which this page lists none.
+    /// Finds each source file that defines error messages, if this page lists no message of that file.
     pub fn families_without_message(&self, page: &Page) -> Vec<String> {
         let messages = messages(page);
         let is_told = |source: &str| {
