@@ -5,8 +5,8 @@
 //! exists and is kops-agent. Otherwise the program that decides the node takes its place. So neither program changes the units of the
 //! other.
 //!
-//! Only units count that a run of kops-agent wrote and that nobody has changed since. So a change by hand is drift, and a run repairs the
-//! unit. The rule reads the other program and never runs it: whoever can write a unit below a root must not get the rights of this process.
+//! A unit counts only if a run of kops-agent wrote it and it is unchanged. So a change by hand is drift, and a run repairs the unit. The
+//! rule reads the other program and never runs it: the writer of a unit below a foreign root must not get the rights of this process.
 //!
 //! An order of a rollout does not need the rule: the process of the service that follows rollouts replaces its own program.
 

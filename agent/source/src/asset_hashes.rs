@@ -159,18 +159,18 @@ pub async fn learn_missing(
 
 struct Answer {
     sha256: String,
-    /// Whether nobody could change the hash on its way: it came over TLS, or from a server on this machine.
+    /// Whether the hash was protected on its way: it came over TLS, or from a server on this machine.
     is_proven: bool,
     is_of_mirror: bool,
 }
 
 struct List {
     text: String,
-    /// Whether nobody could change the list on its way: it came over TLS, or from a server on this machine.
+    /// Whether the list was protected on its way: it came over TLS, or from a server on this machine.
     is_proven: bool,
 }
 
-/// Whether nobody can change a response from this URL on its way: TLS proves the server's name, or the server is on this machine. `url` is
+/// Whether a response from this URL is protected on its way: TLS proves the server's name, or the server is on this machine. `url` is
 /// the URL of an HTTP request, and not the URL of a bucket.
 fn is_protected(url: &Url) -> bool {
     url.scheme() != "http" || is_loopback_server(url)

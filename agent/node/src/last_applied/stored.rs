@@ -69,7 +69,7 @@ pub(super) async fn read(
             && !take_from_machine(host, applied, &mut read, keyset, id)?
         {
             read.unusable.insert((keyset.to_owned(), id.to_owned()));
-            // `unknown` has only one reason for a whole keyset. The keyset's other items are available, so nobody asks for their reason.
+            // `unknown` has only one reason for a whole keyset. The keyset's other items are available, so their reason is never needed.
             read.unknown.keysets.insert(keyset.to_owned(), why);
         }
     }

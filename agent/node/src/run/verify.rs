@@ -64,7 +64,7 @@ pub struct Verify<'a> {
 
 impl Verify<'_> {
     /// Prints the differences, and repairs them if asked. A failed repair is recorded, so that `kops-agent status` shows it: if
-    /// a timer started this run, nobody reads its output.
+    /// a timer started this run, no person reads the output.
     pub async fn run(&self) -> Result<u8> {
         if !self.repair && !self.renew {
             // This run changes nothing, and may use a different store than the machine's own store. So the run reports

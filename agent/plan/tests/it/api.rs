@@ -36,7 +36,7 @@ pub enum Kind {
     Bool,
     /// An amount: a text, a number, or any other value.
     Amount,
-    /// A mapping of which only the presence matters.
+    /// A mapping. Only its presence matters.
     Mapping,
 }
 
