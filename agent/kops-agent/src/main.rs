@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use kops_agent_net::tls;
+use kops_agent_process::output::takes_colour;
 use kops_agent_process::{exit, service_manager};
 use kops_agent_spec::failure::Kind;
 use nix::sys::stat::{Mode, umask};
@@ -82,7 +83,7 @@ fn print_help_or_error(answer: &clap::Error) -> ExitCode {
     }
     let shown = answer.render();
     let mut stderr = std::io::stderr().lock();
-    let in_color = stderr.is_terminal() && output::takes_colour(|name| std::env::var_os(name));
+    let in_color = stderr.is_terminal() && takes_colour(|name| std::env::var_os(name));
     let shown = if in_color { shown.ansi().to_string() } else { shown.to_string() };
     let missing = match answer.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "\n\nerror: a command is missing",

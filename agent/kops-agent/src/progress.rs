@@ -10,11 +10,11 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kops_agent_host::Progress;
 use kops_agent_plan::diff::{Stage, Step};
 use kops_agent_plan::resource::ResourceId;
-use kops_agent_process::service_manager;
+use kops_agent_process::{output, service_manager};
 use kops_agent_spec::urls::shown_url;
 use parking_lot::Mutex;
 
-use crate::{logging, output};
+use crate::logging;
 
 /// How long another program that a run waits for may show no sign of progress. Examples are a package manager that
 /// waits for locks, containerd that pulls images, and an operator's hook, whose unit may have no timeout.

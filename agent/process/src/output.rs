@@ -1,5 +1,6 @@
 //! Prints results and errors: as text for people, as JSON for programs.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Result;
@@ -118,9 +119,33 @@ fn with_version(json: &str, [before, within]: [&str; 2]) -> Option<String> {
     Some(format!("{{{before}\"schemaVersion\":{within}{SCHEMA_VERSION}{end}{fields}"))
 }
 
+/// Whether the environment allows colours (<https://no-color.org>: an empty `NO_COLOR` counts as unset).
+pub fn takes_colour(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    variable("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb(variable("TERM").as_deref())
+}
+
+/// Whether a terminal of this name (`TERM`) supports only plain text.
+pub fn is_dumb(terminal: Option<&OsStr>) -> bool {
+    terminal.is_some_and(|name| name == "dumb")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dumb_terminal_and_no_color_disable_colours() {
+        for (no_color, term, expected) in [
+            (None, Some("xterm"), true),
+            (None, None, true),
+            (Some(""), Some("xterm"), true),
+            (Some("1"), Some("xterm"), false),
+            (None, Some("dumb"), false),
+        ] {
+            let variable = |name: &str| if name == "TERM" { term } else { no_color }.map(OsString::from);
+            assert_eq!(takes_colour(variable), expected, "{no_color:?} {term:?}");
+        }
+    }
 
     #[test]
     fn printed_json_has_no_terminal_control_characters() {
