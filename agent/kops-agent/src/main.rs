@@ -11,10 +11,7 @@ mod cli;
 mod command;
 mod completion;
 mod given_to_units;
-mod logging;
 mod output;
-mod panics;
-mod progress;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -23,7 +20,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use kops_agent_net::tls;
 use kops_agent_process::output::takes_colour;
-use kops_agent_process::{exit, service_manager};
+use kops_agent_process::{exit, logging, panics, service_manager};
 use kops_agent_spec::failure::Kind;
 use nix::sys::stat::{Mode, umask};
 use tokio::runtime::{Builder, Runtime};
@@ -32,7 +29,8 @@ use cli::spelling::with_nodeup_spelling;
 use cli::{Cli, Command};
 
 use kops_agent_node::failure::{exit_code_of, kind_of};
-use kops_agent_node::redaction::error_text;
+use kops_agent_node::progress;
+use kops_agent_node::redaction::{error_text, masked};
 
 fn main() -> ExitCode {
     progress::note_start();
@@ -45,7 +43,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(answer) => return print_help_or_error(&answer),
     };
-    logging::start(cli.verbosity);
+    logging::start(cli.verbosity, masked);
     given_to_units::run_again(&cli.command);
     service_manager::start();
     tls::install_provider();

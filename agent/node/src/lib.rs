@@ -8,7 +8,7 @@
 //! | 8 | [`apply`] | the plan → this machine is the node |
 //!
 //! `render` stops after deciding, `plan` after comparing, and `converge` goes to the end. If a node cannot be decided
-//! or applied, [`last_applied`] replaces the decision. [`run`] has the runs of `converge` and `verify`. [`convergence`] has the parts of a run around the plan, and
+//! or applied, [`last_applied`] replaces the decision. [`run`] has the runs of `converge` and `verify`, and [`progress`] shows them. [`convergence`] has the parts of a run around the plan, and
 //! [`condition`] reports to the cluster at the end of a run, with the change that [`next`] has planned. [`pacing`] makes a run wait if its change would disrupt a
 //! working node while other nodes of its group are disrupted. [`last_server`] keeps the last server at which machines bootstrap.
 //!
@@ -52,6 +52,7 @@ pub mod orders;
 pub mod own_services;
 pub mod pacing;
 pub mod plan;
+pub mod progress;
 pub mod reboot;
 pub mod redaction;
 pub mod remembered;

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use kops_agent_node::install_unit::{self, UNIT};
+use kops_agent_node::progress::Watch;
 use kops_agent_node::run::PAUSES;
 use kops_agent_process::output::error_text;
 
 use crate::cli::Output;
 use crate::output;
-use crate::progress::Watch;
 
 /// Installs and starts the unit on this machine. A failure is retried `retries` times. -1 means without limit.
 pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
