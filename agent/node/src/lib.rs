@@ -13,7 +13,7 @@
 //! working node while other nodes of its group are disrupted. [`last_server`] keeps the last server at which machines bootstrap.
 //!
 //! [`follow`] waits for orders of a rollout. An order starts a run, a [`reboot`] of the machine, or an [`upgrade`] of kops-agent.
-//! [`install_unit`] writes the unit that runs this program at boot, and [`reset`] plans the way back to the machine without kops-agent.
+//! [`install_unit`] writes the unit that runs this program at boot, and [`reset`] is the way back to the machine without kops-agent.
 //!
 //! [`doctor`] and [`support`] examine a machine on which these steps may fail. [`explanation`] finds where a value on the machine comes
 //! from, and [`metrics`] makes the node's metrics for node_exporter. [`config_derive`] derives the configuration of a group. [`config_check`] and [`manifests`] list the [`findings`] about a
