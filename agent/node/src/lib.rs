@@ -16,7 +16,7 @@
 //! [`install_unit`] writes the unit that runs this program at boot, and [`reset`] is the way back to the machine without kops-agent.
 //!
 //! [`doctor`] and [`support`] examine a machine on which these steps may fail. [`explanation`] finds where a value on the machine comes
-//! from, and [`metrics`] makes the node's metrics for node_exporter. [`config_derive`] derives the configuration of a group. [`config_check`] and [`manifests`] list the [`findings`] about a
+//! from. [`status`] has the text of a node's status, and [`metrics`] makes the node's metrics for node_exporter. [`config_derive`] derives the configuration of a group. [`config_check`] and [`manifests`] list the [`findings`] about a
 //! configuration, and [`assets`] lists all downloads and packages of a cluster's nodes.
 
 // In this crate, `pub` means that other modules use an item. The only user of the crate is the binary.
@@ -63,6 +63,7 @@ pub mod reset;
 pub mod run;
 mod service_program;
 pub mod spec;
+pub mod status;
 pub mod support;
 pub mod upgrade;
 pub mod upkeep;
