@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use kops_agent_spec::causes;
-pub use kops_agent_spec::terminal::one_line;
-use kops_agent_spec::terminal::{cell, plain_json};
+use kops_agent_spec::terminal::plain_json;
+pub use kops_agent_spec::terminal::{columns, one_line};
 
 use crate::exit;
 use crate::program;
@@ -50,23 +50,6 @@ pub fn error_text(error: &anyhow::Error) -> String {
 pub fn plain_lines(text: &str) -> String {
     let text = program::with_path_in_commands(text);
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
-}
-
-/// Formats lines as a table. Each column is as wide as its longest cell, and two spaces separate the columns. [`cell`] replaces
-/// terminal control characters and limits the length of each cell.
-pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
-    let plain = |line: &[String; N]| line.each_ref().map(|text| cell(text));
-    let lines: Vec<[String; N]> = lines.iter().map(plain).collect();
-    let width =
-        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
 }
 
 /// The version of the JSON that commands print. Removing a field or changing its meaning increases the version.

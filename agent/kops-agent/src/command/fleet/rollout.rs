@@ -1,7 +1,5 @@
 //! `kops-agent fleet rollout`: the commands by which an operator starts, watches, pauses, resumes and aborts a rollout.
 
-mod table;
-
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
@@ -9,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::time::sleep;
 
+use kops_agent_cluster::fleet::table::SHOWN_OF_PROBLEM;
+use kops_agent_cluster::rollout::shown::{Shown, ShownPolicy, table};
 use kops_agent_cluster::rollout::{Blockers, Policy, Rollout, State};
 use kops_agent_controller::fleet::nodes::groups_of_nodes;
 use kops_agent_controller::rollout::operator::{self, existing, has_policy, new_id, no_rollout};
@@ -19,10 +19,8 @@ use kops_agent_process::output::one_line;
 use kops_agent_process::stop;
 
 use super::must_exist;
-use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::{KubeconfigArgs, Output, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
 use crate::output;
-use table::{Shown, ShownPolicy, table};
 
 /// The pause between two reads of the ConfigMap.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -9,6 +9,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
+use kops_agent_cluster::fleet::table::table;
 use kops_agent_cluster::fleet::{Row, rows};
 use kops_agent_controller::fleet::nodes;
 use kops_agent_kube::node_api::Nodes;
@@ -17,7 +18,6 @@ use kops_agent_process::output::{json_line, plain_lines, print_if_read};
 use kops_agent_process::{exit, stop};
 use kops_agent_spec::failure::{Failure, Kind};
 
-use super::table::table;
 use crate::cli::Output;
 
 /// The shortest time between two tables. A rolling update changes many Nodes at once, and must not print a table for
