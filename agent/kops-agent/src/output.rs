@@ -9,7 +9,7 @@ use anyhow::Result;
 use kops_agent_host::{Drift, Report};
 use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Keeping, Plan, Summary};
-use kops_agent_plan::explain::Line;
+use kops_agent_plan::explain::{self, Line};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_process::output::takes_colour;
 use kops_agent_spec::facts::Facts;
@@ -94,25 +94,7 @@ pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
     if output == Output::Json {
         return print_json(&lines);
     }
-    let mut text = String::new();
-    let mut resource = None;
-    for line in lines {
-        if resource != Some(&line.resource) {
-            writeln!(text, "{}", line.resource)?;
-            resource = Some(&line.resource);
-        }
-        // A line without an origin is a default: no field of a file and no fact changes it.
-        writeln!(text, "    {}{}", line.text, if line.origins.is_empty() { "    (default)" } else { "" })?;
-        if line.entries.is_empty() {
-            line.origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?;
-        }
-        for entry in &line.entries {
-            let of_default = if entry.origins.is_empty() { "    (default)" } else { "" };
-            writeln!(text, "        {}{of_default}", entry.text)?;
-            entry.origins.iter().try_for_each(|origin| writeln!(text, "            from {origin}"))?;
-        }
-    }
-    print_text(&text)
+    print_text(&explain::text(lines))
 }
 
 pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
