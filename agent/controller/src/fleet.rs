@@ -7,5 +7,6 @@ pub mod names;
 pub mod nodes;
 pub mod slots;
 pub mod wanted_machines;
+pub mod watching;
 
 pub(crate) use wanted_machines::Publisher;
