@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use kops_agent_spec::causes;
+pub use kops_agent_spec::terminal::one_line;
 use kops_agent_spec::terminal::plain_json;
-pub use kops_agent_spec::terminal::{columns, one_line};
 
 use crate::exit;
 use crate::program;
