@@ -17,7 +17,7 @@ use crate::output::plain_lines;
 const LIBRARIES: u8 = 10;
 
 /// Starts logging. `verbosity` has the levels of klog, and the default is 1. From 2 on, each step is logged. From
-/// [`LIBRARIES`] on, libraries log too. `mask` hides the secrets in a message.
+/// `LIBRARIES` on, libraries log too. `mask` hides the secrets in a message.
 pub fn start(verbosity: u8, mask: fn(String) -> String) {
     let (level, libraries) = heard(verbosity);
     let started = if stderr_is_the_journal() {
