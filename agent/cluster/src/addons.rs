@@ -6,6 +6,7 @@
 //!
 //! [`manifest`] reads the objects and their apply order. [`prune`] and [`serving`] decide which objects are deleted, and when. [`health`]
 //! decides whether an object is healthy. [`managed_fields`] takes over fields of other managers. [`AddonSettings`] has the pod's arguments.
+//! [`Report`], [`Difference`], [`Removal`] and [`Row`] are what commands about add-ons show.
 //!
 //! Annotations, selectors and rules are upstream's, so upstream's channels pod and kops-agent can replace each other at any time. Some
 //! rules differ between kOps releases. The release that wrote kOps' own channel decides ([`cluster_folder`]).
@@ -21,6 +22,8 @@ mod menu;
 pub mod object_diff;
 pub mod pause;
 pub mod prune;
+mod reports;
+mod rows;
 pub mod serving;
 mod settings;
 mod spec;
@@ -31,6 +34,8 @@ mod version_range;
 pub use channel::Channel;
 pub use images::collect_images;
 pub use menu::{Addon, LeftOut, Menu, leave_to_last_channel};
+pub use reports::{Changed, Difference, Recreation, RecreationState, Removal, Report};
+pub use rows::{Row, State};
 pub use settings::AddonSettings;
 pub use spec::{AddonSpec, NeedsRollingUpdate, PruneKind};
 pub use update::{Due, NEEDS_UPDATE_ANNOTATION, due};

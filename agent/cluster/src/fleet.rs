@@ -1,6 +1,6 @@
 //! Reports of a cluster's nodes about their configurations. A node writes conditions and annotations into its own Node,
 //! including the certificate that expires first, and the change to the next configuration of its group. `rows` summarizes the
-//! Nodes of a cluster, and `groups` the changes of each instance group.
+//! Nodes of a cluster, and `groups` the changes of each instance group. [`table`] and [`plan_table`] make tables of them.
 
 pub(crate) mod annotation;
 mod authorities;
@@ -11,9 +11,11 @@ mod groups;
 mod machine;
 mod message;
 mod next;
+pub mod plan_table;
 mod program;
 mod reboot;
 mod rows;
+pub mod table;
 
 pub use authorities::{AUTHORITIES, authorities_digest, different_authorities, read_authorities};
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};

@@ -3,6 +3,7 @@
 //!
 //! Source: upstream's `cmd/kops-controller/controllers/awsipam.go`, `gceipam.go` and `metalipam.go`.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
@@ -93,6 +94,21 @@ impl NodePatch {
         }
         patch
     }
+
+    /// The patch of the Node `node`, formatted as a diff.
+    pub fn diff(&self, node: &str) -> String {
+        let NodePatch { labels, pod_ranges } = self;
+        let patch = labels.clone().unwrap_or_default();
+        let line = |sign: char, key: &str, value: Option<&String>| {
+            value.map_or_else(String::new, |value| format!("  {sign} {key}: {value:?}\n"))
+        };
+        let keys: BTreeSet<&String> = patch.before.keys().chain(patch.set.keys()).collect();
+        let lines = keys
+            .into_iter()
+            .map(|key| line('-', key, patch.before.get(key)) + &line('+', key, patch.set.get(key)));
+        let ranges = pod_ranges.iter().map(|range| format!("  + spec.podCIDRs: {range:?}\n"));
+        format!("node {node}\n{}", lines.chain(ranges).collect::<String>())
+    }
 }
 
 #[cfg(test)]
@@ -149,5 +165,23 @@ mod tests {
         );
         let only_labels = NodePatch::new(Some(labels), vec![]).unwrap().to_json("7");
         assert!(only_labels.get("spec").is_none(), "{only_labels}");
+    }
+
+    #[test]
+    fn a_changed_label_is_shown_as_it_is_and_as_it_would_be() {
+        let labels = |labels: &[(&str, &str)]| {
+            labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let patch = LabelPatch {
+            set: labels(&[("new", "1"), ("other", "after")]),
+            remove: ["gone".to_owned()].into(),
+            before: labels(&[("other", "before"), ("gone", "")]),
+        };
+        let ranges = vec!["2001:db8::/80".to_owned()];
+        assert_eq!(
+            NodePatch { labels: Some(patch), pod_ranges: ranges }.diff("i-1"),
+            "node i-1\n  - gone: \"\"\n  + new: \"1\"\n  - other: \"before\"\n  + other: \"after\"\n  \
+             + spec.podCIDRs: \"2001:db8::/80\"\n"
+        );
     }
 }

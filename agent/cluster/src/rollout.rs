@@ -5,7 +5,7 @@
 //! nodes are next, and writes an [`Order`] into the Node of each. The node acts, and acknowledges with an [`Outcome`] in
 //! its own Node. So all state is in the ConfigMap and the Nodes, and any process may end at any time.
 //!
-//! The operator's [`Policy`] in the same ConfigMap starts rollouts without a command. [`decide_all`] decides for both.
+//! The operator's [`Policy`] in the same ConfigMap starts rollouts without a command. [`decide_all`] decides for both. [`shown`] makes a table of both.
 
 mod arbitration;
 mod course;
@@ -18,6 +18,7 @@ mod policy;
 mod program;
 mod progress;
 mod reboot;
+pub mod shown;
 mod status;
 #[cfg(test)]
 mod testing;

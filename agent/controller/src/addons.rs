@@ -29,4 +29,3 @@ pub use images::images;
 pub use running::metrics::tests::every_metric;
 pub use running::{ServiceOptions, run as run_service};
 pub use states::Scene;
-pub use updating::Report;

@@ -222,7 +222,7 @@ impl Groups {
                 .map(Some)
                 .map_err(|error| Failure::new(error.kind(), error.to_string()))),
             Err(StoreError::NotFound { .. }) => Ok(Ok(None)),
-            Err(error) if is_of_file(&error) => Ok(Err(Failure::new(error.kind(), error.to_string()))),
+            Err(error) if is_of_file(error.kind()) => Ok(Err(Failure::new(error.kind(), error.to_string()))),
             Err(error) => Err(error).context("reading the configuration of an instance group"),
         }
     }

@@ -97,6 +97,26 @@ pub struct Found {
     pub failed: usize,
 }
 
+impl Found {
+    /// How many Nodes were or would be changed, were refused, and failed.
+    pub fn summary(&self) -> String {
+        let changes = match (self.patched, self.patches.len()) {
+            (0, 0) => "no Node needs a change".to_owned(),
+            (0, shown) => format!("{shown} Nodes would change"),
+            (patched, _) => format!("{patched} Nodes were changed"),
+        };
+        let refused = self.problems.len() - self.failed;
+        match (refused, self.failed) {
+            (0, 0) => changes,
+            (refused, 0) => format!("{changes}; {refused} Nodes are refused"),
+            (0, failed) => format!("{changes}; {failed} Nodes failed: run this again"),
+            (refused, failed) => {
+                format!("{changes}; {refused} Nodes are refused, and {failed} failed: run this again")
+            }
+        }
+    }
+}
+
 type Looking<'a> = FuturesUnordered<BoxFuture<'a, (Arc<ObservedNode>, Outcome, Duration)>>;
 
 impl NodeLabels {

@@ -31,7 +31,7 @@ pub use kubeconfig::KubeconfigArgs;
 pub use machine::{DOWNLOAD_TIMEOUT, RootArgs};
 pub use nodeup::NodeupArgs;
 pub use rollout::{DrainArg, RebootArgs, RolloutCommand, RolloutStartArgs, RolloutStatusArgs, UpgradeArgs};
-pub use spec::{ConfigArgs, FollowArgs, STORE_TIMEOUT, SpecArgs, StoreArgs, default_conf};
+pub use spec::{ConfigArgs, FollowArgs, STORE_TIMEOUT, SpecArgs, StoreArgs};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,7 +10,6 @@ mod explain;
 mod facts;
 mod fleet;
 mod follow;
-mod install_unit;
 mod man;
 mod nodeup;
 mod plan;

@@ -1,38 +1,18 @@
 //! Gives a run from a shell the variables of the agent's units: how to reach the state store, and proxies. Without
 //! them, a store that needs a key looks closed, and a healthy node looks broken.
-//!
-//! Libraries read these variables from the process's environment, which is set when a process starts. So this process
-//! executes itself again, with the same process ID.
 
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
-use nix::unistd::geteuid;
+use kops_agent_node::environment;
 
 use crate::cli::{AddonsCommand, Command, ConfigCommand, FleetCommand};
-use kops_agent_node::environment::Environment;
 
-/// Executes this program again with the environment variables of the agent's units. Does nothing if this process has
-/// all of the variables, or if the command is not about this machine's node. Variables that are already set do not
-/// change.
+/// Executes this program again with the environment variables of the agent's units. Does nothing if the command is not
+/// about this machine's node.
 pub fn run_again(command: &Command) {
-    // The files with the variables may contain keys, so only root can read them.
-    if !is_of_this_node(command) || !geteuid().is_root() {
-        return;
+    if is_of_this_node(command) {
+        environment::run_again_with_all();
     }
-    let missing = Environment::of_machine(Path::new("/")).beyond_process();
-    if missing.is_empty() {
-        return;
-    }
-    let mut arguments = std::env::args_os();
-    let name = arguments.next().unwrap_or_default();
-    log::debug!("starting again with these variables of the agent's units: {:?}", missing.keys());
-    // `/proc/self/exe` is the running program, even if its file was replaced after the start.
-    let failed = std::process::Command::new("/proc/self/exe").arg0(name).args(arguments).envs(missing).exec();
-    log::warn!(
-        "cannot restart kops-agent with the environment variables of its units, so this run ignores these \
-         variables: {failed}"
-    );
 }
 
 fn is_of_this_node(command: &Command) -> bool {

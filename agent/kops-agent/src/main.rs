@@ -11,10 +11,7 @@ mod cli;
 mod command;
 mod completion;
 mod given_to_units;
-mod logging;
 mod output;
-mod panics;
-mod progress;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -22,7 +19,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use kops_agent_net::tls;
-use kops_agent_process::{exit, service_manager};
+use kops_agent_process::output::takes_colour;
+use kops_agent_process::{exit, logging, panics, service_manager};
 use kops_agent_spec::failure::Kind;
 use nix::sys::stat::{Mode, umask};
 use tokio::runtime::{Builder, Runtime};
@@ -31,7 +29,8 @@ use cli::spelling::with_nodeup_spelling;
 use cli::{Cli, Command};
 
 use kops_agent_node::failure::{exit_code_of, kind_of};
-use kops_agent_node::redaction::error_text;
+use kops_agent_node::progress;
+use kops_agent_node::redaction::{error_text, masked};
 
 fn main() -> ExitCode {
     progress::note_start();
@@ -44,7 +43,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(answer) => return print_help_or_error(&answer),
     };
-    logging::start(cli.verbosity);
+    logging::start(cli.verbosity, masked);
     given_to_units::run_again(&cli.command);
     service_manager::start();
     tls::install_provider();
@@ -82,7 +81,7 @@ fn print_help_or_error(answer: &clap::Error) -> ExitCode {
     }
     let shown = answer.render();
     let mut stderr = std::io::stderr().lock();
-    let in_color = stderr.is_terminal() && output::takes_colour(|name| std::env::var_os(name));
+    let in_color = stderr.is_terminal() && takes_colour(|name| std::env::var_os(name));
     let shown = if in_color { shown.ansi().to_string() } else { shown.to_string() };
     let missing = match answer.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "\n\nerror: a command is missing",

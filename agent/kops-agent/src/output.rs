@@ -2,7 +2,6 @@
 
 mod findings;
 
-use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
@@ -10,8 +9,9 @@ use anyhow::Result;
 use kops_agent_host::{Drift, Report};
 use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Keeping, Plan, Summary};
-use kops_agent_plan::explain::Line;
+use kops_agent_plan::explain::{self, Line};
 use kops_agent_plan::resource::DesiredState;
+use kops_agent_process::output::takes_colour;
 use kops_agent_spec::facts::Facts;
 use serde::Serialize;
 use serde_json::Value;
@@ -94,25 +94,7 @@ pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
     if output == Output::Json {
         return print_json(&lines);
     }
-    let mut text = String::new();
-    let mut resource = None;
-    for line in lines {
-        if resource != Some(&line.resource) {
-            writeln!(text, "{}", line.resource)?;
-            resource = Some(&line.resource);
-        }
-        // A line without an origin is a default: no field of a file and no fact changes it.
-        writeln!(text, "    {}{}", line.text, if line.origins.is_empty() { "    (default)" } else { "" })?;
-        if line.entries.is_empty() {
-            line.origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?;
-        }
-        for entry in &line.entries {
-            let of_default = if entry.origins.is_empty() { "    (default)" } else { "" };
-            writeln!(text, "        {}{of_default}", entry.text)?;
-            entry.origins.iter().try_for_each(|origin| writeln!(text, "            from {origin}"))?;
-        }
-    }
-    print_text(&text)
+    print_text(&explain::text(lines))
 }
 
 pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
@@ -182,34 +164,5 @@ fn in_color(color: Color) -> bool {
         Color::Always => true,
         Color::Never => false,
         Color::Auto => std::io::stdout().is_terminal() && takes_colour(|name| std::env::var_os(name)),
-    }
-}
-
-/// Whether the environment allows colours (<https://no-color.org>: an empty `NO_COLOR` counts as unset).
-pub fn takes_colour(variable: impl Fn(&str) -> Option<OsString>) -> bool {
-    variable("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb(variable("TERM").as_deref())
-}
-
-/// Whether a terminal of this name (`TERM`) supports only plain text.
-pub fn is_dumb(terminal: Option<&OsStr>) -> bool {
-    terminal.is_some_and(|name| name == "dumb")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dumb_terminal_and_no_color_disable_colours() {
-        for (no_color, term, expected) in [
-            (None, Some("xterm"), true),
-            (None, None, true),
-            (Some(""), Some("xterm"), true),
-            (Some("1"), Some("xterm"), false),
-            (None, Some("dumb"), false),
-        ] {
-            let variable = |name: &str| if name == "TERM" { term } else { no_color }.map(OsString::from);
-            assert_eq!(takes_colour(variable), expected, "{no_color:?} {term:?}");
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Finds everything that the nodes of a cluster download or install, and checks that the servers have the files and images.
 
 mod check;
+mod listed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,6 +25,7 @@ use super::decide;
 use super::doctor::{Logins, Registries, servers_of_file};
 
 pub use check::{Check, Status};
+pub use listed::Listed;
 
 /// Maximum number of files and images that are checked at the same time.
 const AT_ONCE: usize = 8;

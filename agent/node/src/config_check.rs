@@ -33,7 +33,7 @@ pub async fn of_machine(options: &NodeOptions) -> Result<Findings> {
     };
     findings.written_by = spec.inputs.written_by().ok();
     if let Origin::NodeupConfig(file) = &spec.origin {
-        add_warnings(file, NodeupConfig::warnings(&file.text, &file.url), &mut findings)?;
+        add_warnings(file, NodeupConfig::warnings(&file.text, &file.url), &mut findings);
     }
     match decide::resolve(spec) {
         Ok(node) => {
@@ -67,16 +67,16 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let cluster = cluster_files::cluster_file(store, base).await;
     let group = cluster_files::group_file(store, base, group).await;
     if let Some(file) = readable(cluster, &mut findings)? {
-        findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
+        findings.errors.extend(Cluster::parse(&file.text, &file.url).err().map(of_spec_error));
         // Warnings are about the cluster spec that the user wrote. Without that spec, the warnings are about the
         // completed spec that kOps wrote.
         let edited = cluster_files::user_file(store, base).await?.unwrap_or(file);
         let release = cluster_files::release(store, base).await?;
-        add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url, release), &mut findings)?;
+        add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url, release), &mut findings);
     }
     if let Some(file) = readable(group, &mut findings)? {
-        findings.errors.extend(errors_of(InstanceGroup::parse(&file.text, &file.url).err().map(Into::into))?);
-        add_warnings(&file, InstanceGroup::warnings(&file.text, &file.url), &mut findings)?;
+        findings.errors.extend(InstanceGroup::parse(&file.text, &file.url).err().map(of_spec_error));
+        add_warnings(&file, InstanceGroup::warnings(&file.text, &file.url), &mut findings);
     }
     Ok(findings)
 }
@@ -86,17 +86,13 @@ fn readable(file: Result<StoreFile>, findings: &mut Findings) -> Result<Option<S
     match file {
         Ok(file) => Ok(Some(file)),
         Err(error) => {
-            findings.errors.extend(errors_of(Some(error))?);
+            findings.errors.push(of_error(error)?);
             Ok(None)
         }
     }
 }
 
-fn add_warnings(
-    file: &StoreFile,
-    warnings: Result<Vec<FieldWarning>, SpecError>,
-    findings: &mut Findings,
-) -> Result<()> {
+fn add_warnings(file: &StoreFile, warnings: Result<Vec<FieldWarning>, SpecError>, findings: &mut Findings) {
     match warnings {
         Ok(warnings) => {
             findings.warnings.extend(warnings.into_iter().map(|FieldWarning { field, problem }| Finding {
@@ -107,13 +103,12 @@ fn add_warnings(
             }))
         }
         Err(error) => {
-            let told = errors_of(Some(error.into()))?;
-            findings.errors.extend(
-                told.into_iter().filter(|finding| !findings.errors.contains(finding)).collect::<Vec<_>>(),
-            );
+            let finding = of_spec_error(error);
+            if !findings.errors.contains(&finding) {
+                findings.errors.push(finding);
+            }
         }
     }
-    Ok(())
 }
 
 /// Adds a configuration error and its warnings to the findings. Fails on any other error.
@@ -121,7 +116,7 @@ fn add_error(error: anyhow::Error, findings: &mut Findings) -> Result<()> {
     let problems = error.chain().find_map(|cause| cause.downcast_ref::<Problems>()).cloned();
     match problems.filter(|_| exit_code_of(&error) == exit::CONFIGURATION) {
         Some(problems) => add_problems(&problems, findings),
-        None => findings.errors.extend(errors_of(Some(error))?),
+        None => findings.errors.push(of_error(error)?),
     }
     Ok(())
 }
@@ -135,15 +130,17 @@ fn of_problem(problem: &Problem) -> Finding {
     Finding { field: problem.field.clone(), problem: problem.problem.clone(), ..Finding::default() }
 }
 
-/// Converts a configuration error into findings. Fails on any other error.
-fn errors_of(error: Option<anyhow::Error>) -> Result<Vec<Finding>> {
-    let Some(error) = error else { return Ok(Vec::new()) };
+fn of_spec_error(SpecError { source_file, field, problem }: SpecError) -> Finding {
+    Finding { file: source_file, field, problem, ..Finding::default() }
+}
+
+/// Converts a configuration error into a finding. Fails on any other error.
+fn of_error(error: anyhow::Error) -> Result<Finding> {
     if exit_code_of(&error) != exit::CONFIGURATION {
         return Err(error);
     }
-    if let Some(spec) = error.chain().find_map(|cause| cause.downcast_ref::<SpecError>()) {
-        let SpecError { source_file, field, problem } = spec.clone();
-        return Ok(vec![Finding { file: source_file, field, problem, ..Finding::default() }]);
-    }
-    Ok(vec![Finding { problem: error_text(&error), ..Finding::default() }])
+    Ok(match error.chain().find_map(|cause| cause.downcast_ref::<SpecError>()) {
+        Some(error) => of_spec_error(error.clone()),
+        None => Finding { problem: error_text(&error), ..Finding::default() },
+    })
 }

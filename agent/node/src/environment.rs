@@ -8,11 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use kops_agent_host::Reader;
 use kops_agent_plan::desired::LOGIN_VARIABLE;
 use kops_agent_spec::InstanceGroupRole;
+use nix::unistd::geteuid;
 
 /// The environment file of nodeup's unit, with variables for access to the state store and the cloud. It may contain
 /// credentials.
@@ -109,6 +112,31 @@ impl Environment {
 
 fn process(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// Executes this program again with the environment variables of the agent's units. Does nothing if this process has
+/// all of the variables. Variables that are already set do not change.
+///
+/// Libraries read these variables from the process's environment, which is set when a process starts. So this process
+/// executes itself again, with the same process ID.
+pub fn run_again_with_all() {
+    // The files with the variables may contain keys, so only root can read them.
+    if !geteuid().is_root() {
+        return;
+    }
+    let missing = Environment::of_machine(Path::new("/")).beyond_process();
+    if missing.is_empty() {
+        return;
+    }
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    log::debug!("starting again with these variables of the agent's units: {:?}", missing.keys());
+    // `/proc/self/exe` is the running program, even if its file was replaced after the start.
+    let failed = Command::new("/proc/self/exe").arg0(name).args(arguments).envs(missing).exec();
+    log::warn!(
+        "cannot restart kops-agent with the environment variables of its units, so this run ignores these \
+         variables: {failed}"
+    );
 }
 
 /// All variables in the environment files of the agent's units, and in the files `others`. Overridden values are

@@ -17,10 +17,9 @@ use tokio::process::Command;
 use tokio::time::sleep;
 
 use super::condition::trusted_authorities;
-use super::orders::Withdrawn;
+use super::orders::Handled;
 use super::redaction::error_text;
-use super::upgrade::{self, Upgraded};
-use super::{machine, reboot};
+use super::{machine, reboot, upgrade};
 
 /// The pause between two tries, when a watch of the Node or the report of an outcome fails.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -69,29 +68,28 @@ async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result
             Task::Program => format!("the kops-agent of the program file {}", order.hash),
         };
         log::info!("the rollout {} orders {what} (attempt {})", order.rollout, order.attempt);
-        let done = match order.task() {
-            Task::Configuration => carry_out(conf, root, &order).await,
+        let handled = match order.task() {
+            Task::Configuration => carry_out(conf, root, &order).await.map(|()| Handled::Completed),
             Task::Reboot => Box::pin(reboot::carry_out(conf, root, &order, &orders)).await,
-            Task::Program => match Box::pin(upgrade::carry_out(conf, root, &order, &orders, began)).await {
-                Ok(Upgraded::InPlace) => return Ok(()),
-                upgraded => upgraded.map(drop),
-            },
+            Task::Program => Box::pin(upgrade::carry_out(conf, root, &order, &orders, began)).await,
         };
-        if let Err(error) = &done
-            && error.is::<Withdrawn>()
-        {
-            log::info!("this node does not carry out {what}: {error}");
-            continue;
-        }
-        let problem = done.err().map(|error| error_text(&error));
-        match &problem {
-            None => log::info!("this node has carried out {what}"),
-            Some(problem) => {
+        let problem = match handled.map_err(|error| error_text(&error)) {
+            Ok(Handled::ProgramInPlace) => return Ok(()),
+            Ok(Handled::Withdrawn) => {
+                log::info!("this node does not carry out {what}: the order was withdrawn");
+                continue;
+            }
+            Ok(Handled::Completed) => {
+                log::info!("this node has carried out {what}");
+                String::new()
+            }
+            Err(problem) => {
                 log::error!("this node did not carry out {what}: {problem}");
                 Box::pin(upgrade::tell_if_unchecked(root)).await;
+                problem
             }
-        }
-        let outcome = order.outcome(&problem.unwrap_or_default());
+        };
+        let outcome = order.outcome(&problem);
         // The change may have restarted the API server, so the report is retried. Without a reported outcome, the
         // order would be executed again.
         while let Err(untold) = orders.report(&outcome).await {

@@ -8,15 +8,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kops_agent_host::system::programs;
-use kops_agent_host::{Downloads, Host, Progress, Report, Scope};
+use kops_agent_host::{Downloads, Host, Report, Scope};
 use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
-use kops_agent_process::program;
+use kops_agent_process::output::error_text;
+use kops_agent_process::{exit, program};
 use kops_agent_spec::kops_release::VARIABLE as KOPS_VERSION;
 
 use super::environment::{OF_NODEUP as ENVIRONMENT, line, variables};
 use super::materials::Materials;
+use super::progress::Watch;
+use super::run::{PAUSES, Printer};
 use super::{kops_version, machine, own_services, upkeep};
 
 /// The unit that runs this program at boot. It has the name of nodeup's unit.
@@ -55,14 +58,33 @@ const VARIABLES: &[&[&str]] = &[
     &[KOPS_VERSION],
 ];
 
+/// Installs and starts the unit on this machine, and prints a report. A failure is retried `retries` times. -1 means
+/// without limit.
+pub async fn until_installed(conf: &Path, mut retries: i64, printer: &dyn Printer) -> Result<u8> {
+    let mut next_pause = PAUSES.jittered();
+    loop {
+        let error = match install_once(conf, printer).await {
+            Err(error) if retries != 0 => error,
+            result => return result,
+        };
+        let pause = next_pause();
+        log::error!("{}", error_text(&error));
+        log::info!("trying again in {} seconds to install {UNIT}", pause.as_secs());
+        tokio::time::sleep(pause).await;
+        retries -= i64::from(retries > 0);
+    }
+}
+
+async fn install_once(conf: &Path, printer: &dyn Printer) -> Result<u8> {
+    let report = install(conf, std::env::args().skip(1)).await?;
+    printer.report(&report)?;
+    Ok(exit::CONVERGED)
+}
+
 /// Installs and starts the unit on this machine, and does not wait for it. The unit may need something from a later
 /// part of the user-data, and cloud-init runs that part only after this command. `conf` is the boot config for the
 /// unit's run. `flags` are the flags of this process.
-pub async fn install(
-    conf: &Path,
-    flags: impl Iterator<Item = String>,
-    progress: fn() -> Box<dyn Progress>,
-) -> Result<Report> {
+async fn install(conf: &Path, flags: impl Iterator<Item = String>) -> Result<Report> {
     let program = program::path().context("finding the path of this program for its unit")?;
     // The program and the boot config must be on the disk before the unit. The boot script has just written both, and
     // after a power cut it does not run again.
@@ -91,7 +113,7 @@ pub async fn install(
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(LocationClient::new()?);
-    let report = host.apply(&plan, &desired, &materials, &downloads, &*progress(), Scope::Part).await?;
+    let report = host.apply(&plan, &desired, &materials, &downloads, &*Watch::start(), Scope::Part).await?;
     // An earlier kops-agent may have written the unit to a folder that overrides the folder of nodeup's unit.
     host.remove_superseded_unit(UNIT)?;
     host.start_now_and_at_boot(UNIT)?;

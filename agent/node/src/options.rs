@@ -4,13 +4,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kops_agent_cluster::pacing::message::MOST_SLOTS;
 use kops_agent_cluster::rollout::DrainMode;
 use kops_agent_host::health::HealthTimings;
 use kops_agent_host::{Host, Progress, Stopwatch};
 use kops_agent_plan::following::Follow;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use kops_agent_source::{SourceOptions, StoreOptions};
 use time::OffsetDateTime;
+
+/// The environment variable with the default of `--max-unavailable`.
+const MAX_UNAVAILABLE: &str = "KOPS_AGENT_MAX_UNAVAILABLE";
 
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -125,6 +130,25 @@ pub struct Pacing {
     pub ordered: Option<OffsetDateTime>,
 }
 
+/// The default of `--max-unavailable`, from `KOPS_AGENT_MAX_UNAVAILABLE`. `None` if the variable is not set. Fails if the
+/// variable is not a number from 0 to [`MOST_SLOTS`].
+pub fn default_of_max_unavailable() -> Result<Option<u32>, Failure> {
+    by_variable(std::env::var(MAX_UNAVAILABLE).unwrap_or_default().trim())
+}
+
+fn by_variable(value: &str) -> Result<Option<u32>, Failure> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let number = value.parse().ok().filter(|number| *number <= MOST_SLOTS);
+    number.map(Some).ok_or_else(|| {
+        Failure::new(
+            Kind::WrongSetting,
+            format!("{MAX_UNAVAILABLE} is {value:?}; set it to a number from 0 to {MOST_SLOTS}"),
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use kops_agent_source::{ConfigFrom, OnHashMismatch};
@@ -159,5 +183,17 @@ mod tests {
         for root in ["/usr", "/no/such/folder"] {
             assert!(!options(root).is_this_machine(), "{root}");
         }
+    }
+
+    #[test]
+    fn a_variable_says_how_many_nodes_may_be_unavailable() {
+        for (value, expected) in
+            [("", Some(None)), ("0", Some(Some(0))), ("7", Some(Some(7))), ("1001", None), ("one", None)]
+        {
+            assert_eq!(by_variable(value).ok(), expected, "{value}");
+        }
+        assert!(
+            by_variable("one").unwrap_err().to_string().contains("KOPS_AGENT_MAX_UNAVAILABLE is \"one\"")
+        );
     }
 }

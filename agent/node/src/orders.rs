@@ -14,7 +14,6 @@ use kops_agent_source::bootstrap_client::KopsController;
 use kops_agent_source::{StoreOptions, boot_config};
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::failure::{Failure, Kind};
-use thiserror::Error;
 
 use super::facts;
 
@@ -23,17 +22,23 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The timeout for reading this machine's boot config, its facts and its order.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The Node no longer has the order, so the controller does not wait for an outcome.
-#[derive(Debug, Error)]
-#[error("the order was withdrawn")]
-pub struct Withdrawn;
+/// How the execution of an order ended without a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handled {
+    /// The node has carried the order out.
+    Completed,
+    /// The Node no longer has the order, so the controller does not wait for an outcome.
+    Withdrawn,
+    /// The ordered version of kops-agent is in place. This process must exit, so that the next process reports.
+    ProgramInPlace,
+}
 
-/// Reads this machine's Node again, and fails if the order is no longer valid. The controller may have withdrawn the order, or may have
-/// stopped. `kind` is the kind of the failure, except for a withdrawn order.
-pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Result<()> {
+/// Reads this machine's Node again. Returns whether the order is still in force: false if the controller has withdrawn it. Fails with a
+/// failure of `kind` if the order has expired, because the controller may have stopped, or if the Node cannot be read.
+pub(super) async fn is_in_force(orders: &Orders, order: &Order, kind: Kind) -> Result<bool> {
     match retried(ASKED_WITHIN, PAUSE, async || orders.validity(order).await).await {
-        Ok(OrderValidity::InForce) => Ok(()),
-        Ok(OrderValidity::Withdrawn) => Err(Withdrawn.into()),
+        Ok(OrderValidity::InForce) => Ok(true),
+        Ok(OrderValidity::Withdrawn) => Ok(false),
         Ok(OrderValidity::Expired(why)) => Err(Failure::new(kind, why).into()),
         Err(untold) => {
             let problem = format!(

@@ -2,7 +2,6 @@
 //! is killed during this boot, the next process carries the order out again. A later boot only uncordons the node and
 //! releases the slot.
 
-use std::convert::Infallible;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use kops_agent_spec::failure::{Failure, Kind};
 use tokio::time::sleep;
 
 use super::options::Pacing;
-use super::orders::{confirm, controller};
+use super::orders::{Handled, controller, is_in_force};
 use super::pacing::Paced;
 use super::{machine, pacing};
 
@@ -30,41 +29,48 @@ const ENDED_WITHIN: Duration = Duration::from_secs(900);
 /// How long the node retries to uncordon itself while the API server does not answer, after the reboot of a control plane.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(1800);
 
-/// Carries an order out. In the boot that the order names, this function reboots the machine, and returns only with an
-/// error. In a later boot, it returns once the node is uncordoned. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
-pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders) -> Result<()> {
+/// Carries an order out. In the boot that the order names, this function reboots the machine, and returns only if the
+/// order was withdrawn, or with an error. In a later boot, it returns once the node is uncordoned.
+pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders) -> Result<Handled> {
     let host = machine::open(root)?;
     let boot_id = host.boot_id().context("reading the boot ID of the kernel")?;
     if boot_id != order.boot_id {
-        return settle(conf, root, &host, order).await;
+        settle(conf, root, &host, order).await?;
+        return Ok(Handled::Completed);
     }
     // With the lock, no other run begins a change that the reboot would interrupt.
     let _lock = machine::lock(true, &host).await?;
-    confirm(orders, order, Kind::NoReboot).await?;
+    if !is_in_force(orders, order, Kind::NoReboot).await? {
+        return Ok(Handled::Withdrawn);
+    }
     let pacing = paces(order, root);
     let mut paced = match pacing.needs_slot {
         true => pacing::begin_reboot(&pacing, &host, &controller(conf, root, &host).await?).await?,
         false => Paced::default(),
     };
-    let Err(error) = reboot(root, &host, (order, orders), &mut paced).await;
+    let handled = reboot(root, &host, (order, orders), &mut paced).await;
     paced.end().await;
-    Err(error)
+    handled
 }
 
-/// Drains the node, and reboots. systemd ends this process.
+/// Drains the node, and reboots. systemd ends this process. Returns only if the order was withdrawn, or with an error.
 async fn reboot(
     root: &Path,
     host: &Host,
     (order, orders): (&Order, &Orders),
     paced: &mut Paced,
-) -> Result<Infallible> {
+) -> Result<Handled> {
     let pacing = paces(order, root);
     if pacing.drain != DrainMode::Never {
         // The node may have waited half an hour for its slot, so the order may no longer be valid.
-        confirm(orders, order, Kind::NoReboot).await?;
+        if !is_in_force(orders, order, Kind::NoReboot).await? {
+            return Ok(Handled::Withdrawn);
+        }
         paced.drain(&pacing, root, host).await?;
     }
-    confirm(orders, order, Kind::NoReboot).await?;
+    if !is_in_force(orders, order, Kind::NoReboot).await? {
+        return Ok(Handled::Withdrawn);
+    }
     if !paced.has_its_slot() {
         return Err(
             not_rebooted("this node has lost its slot while it was drained, so it does not reboot").into()

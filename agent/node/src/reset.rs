@@ -1,9 +1,11 @@
-//! Plans a reset, which turns a node back into the machine that it was before the agent made it a node.
+//! Plans and carries out a reset, which turns a node back into the machine that it was before the agent made it a node.
+
+use std::path::Path;
 
 use anyhow::Result;
-use kops_agent_host::{Host, Reset};
+use kops_agent_host::{Host, Reset, Resetting};
 
-use super::{environment, install_unit};
+use super::{condition, environment, install_unit};
 
 /// Units that packages install (see `units/`). A timer comes before the service that it starts. The files of these units
 /// belong to the package and stay, but the units must not make the machine a node again.
@@ -47,5 +49,92 @@ impl ResetPlan {
             reset.published.push(METRICS.to_owned());
         }
         Ok(ResetPlan { reset, left })
+    }
+
+    /// Lists everything that the reset removes, empties and leaves on the machine below `root`.
+    pub fn text(&self, root: &Path) -> String {
+        let ResetPlan { reset, left } = self;
+        let mut lines = Vec::new();
+        let mut list = |what: &str, names: Vec<String>| {
+            if !names.is_empty() {
+                lines.push(format!("{what}:"));
+                lines.extend(names.iter().map(|name| format!("  {name}")));
+            }
+        };
+        list("These units are stopped and disabled", reset.units.clone());
+        list("These are unmounted", reset.mounts.clone());
+        list("These network interfaces of pods are removed", reset.pod_network.interfaces.clone());
+        list("These rules of the network of pods are removed", reset.pod_network.rules.clone());
+        list(
+            "These could not be read. Remains of pods there stay until this machine restarts",
+            reset.pod_network.unknown.clone(),
+        );
+        list(
+            "These are removed, keys overwritten first",
+            reset.removed.iter().map(ToString::to_string).collect(),
+        );
+        list("This file of metrics for node_exporter is removed", reset.published.clone());
+        list(
+            "These folders are removed with their content",
+            reset.folders.iter().map(|folder| with_what_it_leads_to(folder, root)).collect(),
+        );
+        list(
+            "These folders stay: the spec puts data of kubelet or containerd there, but other programs may have files there too. Before you \
+             make an image of this machine, remove the files that pods left: they may contain tokens",
+            reset.shared.iter().cloned().collect(),
+        );
+        list(
+            "Other programs mounted these: they are emptied and stay mounted. Files below the mount points are not removed, unless you \
+             unmount them first",
+            reset.emptied.iter().cloned().collect(),
+        );
+        list(
+            "These stay, because they were there before kops-agent",
+            reset.kept.iter().map(ToString::to_string).collect(),
+        );
+        list(
+            "These stay, and may contain keys. With them this machine, and each machine made from its image, becomes a node of its cluster \
+             again. --purge overwrites and removes them",
+            left.clone(),
+        );
+        if reset.containers {
+            lines.push("All pods of this machine are stopped.".to_owned());
+        }
+        lines.push(String::new());
+        lines.join("\n")
+    }
+
+    /// Resets the machine below `root`.
+    pub async fn carry_out(&self, host: &Host, root: &Path) -> Result<()> {
+        // No other run may begin between these actions.
+        let _lock = host.lock()?;
+        // Only stopped units cannot report the early warnings again.
+        host.stop_units(&of_the_agent(&self.reset), &Tell)?;
+        Box::pin(condition::withdraw_warnings(root)).await;
+        host.reset(&self.reset, &Tell)?;
+        Ok(())
+    }
+}
+
+/// The units of a reset that run kops-agent.
+fn of_the_agent(reset: &Reset) -> Vec<String> {
+    reset.units.iter().filter(|unit| unit.starts_with("kops-")).cloned().collect()
+}
+
+/// A folder that a reset empties. If the folder is a link, the reset empties its target, so the text names the
+/// target, too.
+fn with_what_it_leads_to(folder: &str, root: &Path) -> String {
+    match std::fs::read_link(root.join(folder.trim_start_matches('/'))) {
+        Ok(target) => format!("{folder}, which is a link to {}", target.display()),
+        Err(_) => folder.to_owned(),
+    }
+}
+
+/// Logs each step of a reset.
+struct Tell;
+
+impl Resetting for Tell {
+    fn doing(&self, what: &str) {
+        log::debug!("{what}");
     }
 }

@@ -26,7 +26,7 @@ use kops_agent_spec::digest::sha256_hex_of;
 use kops_agent_spec::failure::{Failure, Kind};
 use tokio::time::{sleep, timeout};
 
-use super::orders::{Withdrawn, confirm, controller, in_effect, store_options};
+use super::orders::{Handled, controller, in_effect, is_in_force, store_options};
 use super::{condition, machine};
 use crate::redaction::error_text;
 use trial::{Changes, Trial, Unwritten, first};
@@ -41,16 +41,8 @@ const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1200);
 /// How long the report is retried while the API server does not answer.
 const TOLD_WITHIN: Duration = Duration::from_secs(600);
 
-/// How an order succeeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Upgraded {
-    /// This process runs the wanted version, and has reported this version to the cluster.
-    Reported,
-    /// The wanted version is in place. This process must exit, so that the next process reports.
-    InPlace,
-}
-
-/// Carries an order out. `began` is the start of this process. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
+/// Carries an order out. `began` is the start of this process. The order is completed if this process runs the ordered version, and has
+/// reported this version to the cluster.
 ///
 /// After a failure, the present program stays in place or is restored. If the ordered program is in place, for example because its check or
 /// its report failed, the error begins with the commands that restore the previous program. If the package manager has installed a program
@@ -61,7 +53,7 @@ pub async fn carry_out(
     order: &Order,
     orders: &Orders,
     began: SystemTime,
-) -> Result<Upgraded> {
+) -> Result<Handled> {
     let host = machine::open(root)?;
     let path = program::path().context("finding the path of this program")?;
     let unnamed = || not_replaced("the path of this program is not UTF-8 text".to_owned());
@@ -72,10 +64,8 @@ pub async fn carry_out(
     let is_packaged = path == PACKAGED_PROGRAM || host.is_packaged(path).map_err(unknown)?;
     let place = Place { conf, root, host: &host, path, is_packaged };
     match Box::pin(place.carry_out(order, orders, began)).await {
-        Err(error) if !error.is::<Withdrawn>() && place.has_program_of(order) => {
-            Err(place.failed_in_place(&error).into())
-        }
-        outcome => outcome,
+        Err(error) if place.has_program_of(order) => Err(place.failed_in_place(&error).into()),
+        handled => handled,
     }
 }
 
@@ -108,7 +98,7 @@ struct Place<'a> {
 
 impl Place<'_> {
     /// Carries the order out, and fails as [`carry_out`] does. The errors do not say which program is in place.
-    async fn carry_out(&self, order: &Order, orders: &Orders, began: SystemTime) -> Result<Upgraded> {
+    async fn carry_out(&self, order: &Order, orders: &Orders, began: SystemTime) -> Result<Handled> {
         let Place { conf, root, host, path, .. } = *self;
         host.remove_tried_program(path)?;
         let (_, boot) = in_effect(conf, host).await?;
@@ -122,7 +112,7 @@ impl Place<'_> {
         let wanted = wanted(&file, order)?;
         let change = Change { place: self, file: &file, wanted };
         if self.is_packaged && change.finish_interrupted().await? {
-            return Ok(Upgraded::InPlace);
+            return Ok(Handled::ProgramInPlace);
         }
         let running = program::sha256().context("reading this program")?;
         if running == wanted.sha256 {
@@ -130,9 +120,11 @@ impl Place<'_> {
             change.settle().await?;
             // `settle` has released the lock: if the API server does not answer, other runs must not wait for this report.
             condition::tell_within(root, TOLD_WITHIN).await?;
-            return Ok(Upgraded::Reported);
+            return Ok(Handled::Completed);
         }
-        confirm(orders, order, Kind::ProgramNotReplaced).await?;
+        if !is_in_force(orders, order, Kind::ProgramNotReplaced).await? {
+            return Ok(Handled::Withdrawn);
+        }
         let new = match sha256_of(path)? == wanted.sha256 {
             true => None,
             // The download runs without the lock, because it may take long.
@@ -144,7 +136,9 @@ impl Place<'_> {
         };
         // With the lock, no other run can start with the old version and end with the new one.
         let _lock = machine::lock(true, host).await?;
-        confirm(orders, order, Kind::ProgramNotReplaced).await?;
+        if !is_in_force(orders, order, Kind::ProgramNotReplaced).await? {
+            return Ok(Handled::Withdrawn);
+        }
         match new {
             Some(new) => change.make(new).await?,
             None if host.program_placed(path)?.is_some_and(|placed| placed < began) => {
@@ -156,7 +150,7 @@ impl Place<'_> {
             }
             None => change.restart_services().await?,
         }
-        Ok(Upgraded::InPlace)
+        Ok(Handled::ProgramInPlace)
     }
 
     /// Whether an order with this program file has put the present program in place, or has checked the present program.

@@ -14,6 +14,7 @@ mod network;
 mod packages;
 mod ports;
 mod programs;
+mod text;
 mod volumes;
 
 use crate::resolve::KubernetesVersion;
@@ -27,6 +28,7 @@ pub use network::{Download, Name, NameOutcome, Outcome, Purpose, Service, Servic
 pub use packages::{PackageLock, Packages, Repositories};
 pub use ports::Listener;
 pub use programs::{Machine, Process};
+pub use text::text;
 pub use volumes::{Device, Volume, Volumes};
 
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 //! differ afterwards come from that field. No component has to record the origin of its values, and the answer is never stale.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -70,6 +71,35 @@ pub struct Entry {
     pub text: String,
     /// The fields that decide the entry, each as `document: path`. Empty if the entry is a constant.
     pub origins: Vec<String>,
+}
+
+/// The lines as text, each with its origins.
+pub fn text(lines: &[Line]) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_text(&mut text, lines);
+    text
+}
+
+fn write_text(text: &mut String, lines: &[Line]) -> fmt::Result {
+    let mut resource = None;
+    for line in lines {
+        if resource != Some(&line.resource) {
+            writeln!(text, "{}", line.resource)?;
+            resource = Some(&line.resource);
+        }
+        // A line without an origin is a default: no field of a file and no fact changes it.
+        writeln!(text, "    {}{}", line.text, if line.origins.is_empty() { "    (default)" } else { "" })?;
+        if line.entries.is_empty() {
+            line.origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?;
+        }
+        for entry in &line.entries {
+            let of_default = if entry.origins.is_empty() { "    (default)" } else { "" };
+            writeln!(text, "        {}{of_default}", entry.text)?;
+            entry.origins.iter().try_for_each(|origin| writeln!(text, "            from {origin}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// The keys and indices that lead to a field of a document.

@@ -1,5 +1,6 @@
 //! Prints results and errors: as text for people, as JSON for programs.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Result;
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use kops_agent_spec::causes;
 pub use kops_agent_spec::terminal::one_line;
-use kops_agent_spec::terminal::{cell, plain_json};
+use kops_agent_spec::terminal::plain_json;
 
 use crate::exit;
 use crate::program;
@@ -49,23 +50,6 @@ pub fn error_text(error: &anyhow::Error) -> String {
 pub fn plain_lines(text: &str) -> String {
     let text = program::with_path_in_commands(text);
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
-}
-
-/// Formats lines as a table. Each column is as wide as its longest cell, and two spaces separate the columns. [`cell`] replaces
-/// terminal control characters and limits the length of each cell.
-pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
-    let plain = |line: &[String; N]| line.each_ref().map(|text| cell(text));
-    let lines: Vec<[String; N]> = lines.iter().map(plain).collect();
-    let width =
-        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
 }
 
 /// The version of the JSON that commands print. Removing a field or changing its meaning increases the version.
@@ -118,9 +102,33 @@ fn with_version(json: &str, [before, within]: [&str; 2]) -> Option<String> {
     Some(format!("{{{before}\"schemaVersion\":{within}{SCHEMA_VERSION}{end}{fields}"))
 }
 
+/// Whether the environment allows colours (<https://no-color.org>: an empty `NO_COLOR` counts as unset).
+pub fn takes_colour(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    variable("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb(variable("TERM").as_deref())
+}
+
+/// Whether a terminal of this name (`TERM`) supports only plain text.
+pub fn is_dumb(terminal: Option<&OsStr>) -> bool {
+    terminal.is_some_and(|name| name == "dumb")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dumb_terminal_and_no_color_disable_colours() {
+        for (no_color, term, expected) in [
+            (None, Some("xterm"), true),
+            (None, None, true),
+            (Some(""), Some("xterm"), true),
+            (Some("1"), Some("xterm"), false),
+            (None, Some("dumb"), false),
+        ] {
+            let variable = |name: &str| if name == "TERM" { term } else { no_color }.map(OsString::from);
+            assert_eq!(takes_colour(variable), expected, "{no_color:?} {term:?}");
+        }
+    }
 
     #[test]
     fn printed_json_has_no_terminal_control_characters() {

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures_util::{StreamExt as _, stream};
-use kops_agent_net::dns::NameError;
-use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, http, tls};
+use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, causes, http, tls};
 use kops_agent_plan::derive::{AssetHashes, AssetUrl, KnownHashes};
-use kops_agent_process::output::error_text;
 use kops_agent_spec::digest::parse_sha256;
 use kops_agent_spec::facts::Architecture;
-use kops_agent_spec::failure::{Failing, Failure, Kind};
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Store, StoreError};
 use reqwest::{Method, StatusCode, Url};
+
+use crate::failure::kind_of;
 
 #[derive(Clone, Debug, Default)]
 pub struct HashSource {
@@ -183,25 +183,35 @@ fn is_loopback_server(url: &Url) -> bool {
 
 /// The request for a hash failed, because no server can be reached, or because a server is busy.
 #[derive(Debug)]
-struct Unanswered(anyhow::Error);
+enum Unanswered {
+    /// The server may have a list of hashes, but cannot serve the list now.
+    Busy(Failure),
+    Failed(anyhow::Error),
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Unanswered {
+    fn from(error: E) -> Unanswered {
+        Unanswered::Failed(error.into())
+    }
+}
 
 impl Unanswered {
     /// How long the request is retried. Name servers may not answer early in a boot, and a busy server may answer later. Other failures end
     /// the run immediately, because an operator may plan without a network.
     fn retried_for(&self, busy_for: Duration) -> Duration {
-        match self.name() {
-            Some(_) => Duration::MAX,
-            None if is_busy(&self.0) => busy_for,
-            None => Duration::ZERO,
+        match self {
+            Unanswered::Busy(_) => busy_for,
+            Unanswered::Failed(error) if kind_of(error) == Kind::NameUnresolved => Duration::MAX,
+            Unanswered::Failed(_) => Duration::ZERO,
         }
     }
 
-    fn name(&self) -> Option<&NameError> {
-        self.0.chain().find_map(|cause| cause.downcast_ref())
-    }
-
     fn about(self, asset: &AssetUrl) -> anyhow::Error {
-        self.0.context(format!(
+        let error = match self {
+            Unanswered::Busy(failure) => anyhow::Error::new(failure),
+            Unanswered::Failed(error) => error,
+        };
+        error.context(format!(
             "asking for the SHA-256 of {}, because no configuration contains it; check the network, or give the \
              hash with --asset-hashes",
             shown_url(&asset.download_url)
@@ -209,29 +219,11 @@ impl Unanswered {
     }
 }
 
-fn is_busy(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<ServerBusy>())
-}
-
-/// A server may have a list of hashes, but cannot serve the list now.
-#[derive(Debug, thiserror::Error)]
-#[error("the server answered {status} for {url}")]
-pub(crate) struct ServerBusy {
-    status: StatusCode,
-    url: String,
-}
-
-impl Failing for ServerBusy {
-    fn kind(&self) -> Kind {
-        Kind::HashesUnknown
-    }
-}
-
 impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => write!(f, "{name}"),
-            None => f.write_str(&error_text(&self.0)),
+        match self {
+            Unanswered::Busy(failure) => write!(f, "{failure}"),
+            Unanswered::Failed(error) => f.write_str(&causes::in_one_line(error.as_ref())),
         }
     }
 }
@@ -274,19 +266,19 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
         }
     }
     match unreachable {
-        Some(error) if !answered || is_busy(&error) => Err(Unanswered(error)),
+        Some(error) if !answered || matches!(error, Unanswered::Busy(_)) => Err(error),
         _ => Ok(None),
     }
 }
 
 /// The list at a URL. `None` if the server does not have it, or if the response cannot be a list of hashes.
-async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option<List>> {
+async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option<List>, Unanswered> {
     let location = match store.locate_download(url).await {
         Ok(Some(location)) if location.url.scheme() == "file" => {
             return Ok(read_list(&location.url).map(|text| List { text, is_proven: true }));
         }
         Ok(Some(location)) => location,
-        Ok(None) => Location::new(Url::parse(url).context("it is not a URL")?),
+        Ok(None) => Location::new(Url::parse(url).context("it is not a URL").map_err(Unanswered::Failed)?),
         // If this machine may not list a bucket, the bucket gives the same error for a missing object as for a forbidden object.
         Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -299,7 +291,8 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     }
     let status = answer.status();
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-        return Err(ServerBusy { status, url: shown_url(url) }.into());
+        let problem = format!("the server answered {status} for {}", shown_url(url));
+        return Err(Unanswered::Busy(Failure::new(Kind::HashesUnknown, problem)));
     }
     // The server may still have the list, because only the proxy refused the request.
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
@@ -363,13 +356,17 @@ mod tests {
 
     #[test]
     fn a_busy_server_is_asked_again() {
-        let busy =
-            ServerBusy { status: StatusCode::SERVICE_UNAVAILABLE, url: "https://mirror/SHA256SUMS".into() };
-        assert_eq!(Unanswered(anyhow::Error::from(busy).context("a list")).retried_for(BUSY_FOR), BUSY_FOR);
-        assert_eq!(
-            Unanswered(anyhow::anyhow!("the connection was refused")).retried_for(BUSY_FOR),
-            Duration::ZERO
-        );
+        let busy = Failure::new(Kind::HashesUnknown, "the server answered 503 Service Unavailable");
+        assert_eq!(Unanswered::Busy(busy).retried_for(BUSY_FOR), BUSY_FOR);
+        let refused = anyhow::anyhow!("the connection was refused");
+        assert_eq!(Unanswered::Failed(refused).retried_for(BUSY_FOR), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_resolved_is_looked_up_again() {
+        let unresolved = Failure::new(Kind::NameUnresolved, "no name server answers");
+        let unresolved = anyhow::Error::new(unresolved).context("the request");
+        assert_eq!(Unanswered::Failed(unresolved).retried_for(BUSY_FOR), Duration::MAX);
     }
 
     #[test]

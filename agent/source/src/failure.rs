@@ -16,7 +16,6 @@ use kops_agent_spec::failure::{Failure, Finder, Kind, kind_as, kind_of_chain};
 use kops_agent_spec::{HashMismatch, SpecError};
 use kops_agent_store::StoreError;
 
-use crate::asset_hashes::ServerBusy;
 use crate::bootstrap_client::BootstrapError;
 use crate::{Incomplete, SpecDiffers};
 
@@ -29,7 +28,6 @@ pub const FINDERS: &[Finder] = &[
     kind_as::<NotFollowed>,
     kind_as::<SpecDiffers>,
     kind_as::<Incomplete>,
-    kind_as::<ServerBusy>,
     kind_as::<StoreError>,
     kind_as::<BootstrapError>,
     kind_as::<MetadataError>,

@@ -10,6 +10,17 @@ use kops_agent_spec::BootConfig;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
+/// Where kOps' boot script writes the boot config (pkg/model/resources/nodeup.go).
+const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
+/// The path of the boot config where `/opt` is read-only, as on Container-Optimized OS.
+const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
+
+/// The boot config of this machine.
+pub fn default_conf() -> PathBuf {
+    let of_toolbox = PathBuf::from(BOOT_CONFIG_OF_TOOLBOX);
+    if of_toolbox.exists() { of_toolbox } else { PathBuf::from(BOOT_CONFIG) }
+}
+
 /// Where the node's configuration comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfigFrom {

@@ -27,6 +27,23 @@ pub fn cell(text: &str) -> String {
     shortened(text, LONGEST_CELL)
 }
 
+/// Formats lines as a table. Each column is as wide as its longest cell, and two spaces separate the columns. [`cell`] replaces
+/// terminal control characters and limits the length of each cell.
+pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
+    let plain = |line: &[String; N]| line.each_ref().map(|text| cell(text));
+    let lines: Vec<[String; N]> = lines.iter().map(plain).collect();
+    let width =
+        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 /// Makes a JSON document safe for a terminal. A JSON escape sequence replaces each character for which [`steers`] is true. Line breaks
 /// stay, because they stand only between JSON values.
 pub fn plain_json(json: &str) -> String {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::sleep;
 
-use kops_agent_cluster::addons::{Addon, Due};
+use kops_agent_cluster::addons::{Addon, Due, Report};
 use kops_agent_net::retry::Pauses;
 
 use super::states::{AddonState, Scene};
-use super::updating::{self, Report, pause_of};
+use super::updating::{self, pause_of};
 
 /// The pauses before the rounds that retry failed add-ons.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(60) };

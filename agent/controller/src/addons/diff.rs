@@ -1,44 +1,16 @@
 //! The changes that applying the add-ons would make, by a dry run on the API server.
 
 use anyhow::Result;
-use serde::Serialize;
 
-use kops_agent_cluster::addons::Addon;
 use kops_agent_cluster::addons::manifest::{Object, defines};
 use kops_agent_cluster::addons::object_diff::unified;
+use kops_agent_cluster::addons::{Addon, Changed, Difference};
 use kops_agent_process::output::error_text;
 
 use super::applying::scope_problem;
 use super::objects::{Apply, Objects};
 use super::states::{AddonState, Scene};
 use super::{authority, pruning, reading};
-
-/// The changes that an apply of one add-on would make.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Difference {
-    pub name: String,
-    /// The objects that the apply would change or create.
-    pub changed: Vec<Changed>,
-    /// The objects that the apply would delete.
-    pub pruned: Vec<String>,
-    /// The objects of the add-on's own certificate authority that the apply would create.
-    pub authority: Vec<String>,
-    /// Why parts of the difference are unknown.
-    pub problems: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct Changed {
-    pub object: String,
-    pub diff: String,
-}
-
-impl Difference {
-    pub fn is_none(&self) -> bool {
-        self.changed.is_empty() && self.pruned.is_empty() && self.authority.is_empty()
-    }
-}
 
 /// Returns the changes that an apply of each add-on would make.
 pub async fn differences(scene: &Scene) -> Result<Vec<Difference>> {

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use kops_agent_cluster::addons::manifest::{ApplyStage, Object};
 use kops_agent_cluster::addons::pause::{PAUSED, is_object_paused};
+use kops_agent_cluster::addons::{Recreation, RecreationState};
 use kops_agent_kube::events::Reason;
 use kops_agent_spec::failure::{Failure, Kind};
 
@@ -26,22 +27,6 @@ const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 const DRY_RUN: &str = "-dry-run";
 /// The maximum length of the name before the suffix. A label value has at most 63 characters, and some names are also label values.
 const LONGEST_NAME: usize = 63 - DRY_RUN.len();
-
-#[derive(Debug)]
-pub struct Recreation {
-    /// The object's name in messages.
-    pub object: String,
-    pub state: RecreationState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecreationState {
-    /// The cluster does not have the object.
-    Missing,
-    /// The object exists, and stays: the user only asked what would be deleted.
-    Shown,
-    Deleted,
-}
 
 /// The value of `--recreate` that selects this object.
 pub fn selector(object: &Object) -> String {

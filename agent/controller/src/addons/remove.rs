@@ -4,8 +4,8 @@
 //! `upup/pkg/fi/cloudup/bootstrapchannelbuilder/bootstrapchannelbuilder.go`).
 
 use anyhow::Result;
-use serde::Serialize;
 
+use kops_agent_cluster::addons::Removal;
 use kops_agent_cluster::addons::manifest::{DEFINITIONS, named};
 use kops_agent_cluster::addons::pause::{PAUSED, annotation_of_addon};
 use kops_agent_cluster::addons::prune::{Listed, is_admission};
@@ -20,18 +20,6 @@ use super::{authority, installed};
 
 /// The label whose value is the add-on's name.
 const LABEL: &str = "addon.kops.k8s.io/name";
-
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Removal {
-    pub name: String,
-    /// Whether the objects were deleted, or only shown.
-    pub is_done: bool,
-    pub deleted: Vec<String>,
-    /// The objects that stay, each with the reason.
-    pub kept: Vec<String>,
-    pub problems: Vec<String>,
-}
 
 /// With `is_meant`, deletes the objects of an add-on. Otherwise returns what would be deleted. `scene` must contain all add-ons. Fails if
 /// a channel has the add-on, or if the cluster does not have it.

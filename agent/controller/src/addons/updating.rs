@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use kops_agent_cluster::addons::pause::annotation_of_addon;
-use kops_agent_cluster::addons::{Addon, ChannelVersion, Due};
+use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, Report};
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
-use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
@@ -20,27 +19,6 @@ use super::{applying, authority, installed, marking, pruning, reading};
 
 /// The maximum time by which a slow add-on delays the next add-on.
 const HEAD_START: Duration = Duration::from_secs(2);
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Report {
-    pub name: String,
-    pub channel: String,
-    /// The number of the manifest's objects that were applied or are paused.
-    pub objects: usize,
-    /// The fields taken over from other managers, each with its object.
-    pub taken_over: Vec<String>,
-    pub pruned: Vec<String>,
-    /// Objects that a person has paused. They stay unchanged.
-    pub paused: Vec<String>,
-    /// The number of Nodes marked for replacement.
-    pub marked_nodes: usize,
-    /// Whether this update created the add-on's own certificate authority.
-    pub made_authority: bool,
-    pub is_recorded: bool,
-    /// The failures. Empty if all due work succeeded.
-    pub problems: Vec<String>,
-}
 
 /// Says which annotation pauses the add-on.
 pub fn pause_of(addon: &Addon) -> String {

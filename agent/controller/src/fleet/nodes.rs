@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, ListParams};
-use kube::core::PartialObjectMeta;
+use kube::api::ListParams;
 
 use kops_agent_cluster::fleet::{
     AGENT_VERSION, AUTHORITIES, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, MACHINE, NEXT, PROGRAM,
@@ -31,18 +29,6 @@ pub async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
 pub async fn groups_of_nodes(client: Client) -> Result<BTreeSet<String>, ApiError> {
     let nodes = all(client).await?;
     Ok(nodes.into_iter().map(|node| node.group).filter(|group| !group.is_empty()).collect())
-}
-
-/// The names of all Nodes of a cluster, each with its instance group. The group is empty if the Node has no label of a group. Reads only
-/// metadata, which may be as stale as the API server's cache.
-pub async fn names_and_groups(client: Client) -> Result<Vec<(String, String)>, ApiError> {
-    let nodes: &Api<Node> = &Api::all(client);
-    let ask = |page| async move { answer(nodes.list_metadata(&page)).await };
-    let named = |PartialObjectMeta { metadata, .. }: PartialObjectMeta<Node>| {
-        let mut labels = metadata.labels.unwrap_or_default();
-        (metadata.name.unwrap_or_default(), labels.remove(INSTANCE_GROUP).unwrap_or_default())
-    };
-    list_pages::all(ListParams::default().match_any(), ask, named).await
 }
 
 pub fn seen(node: NodeObject) -> SeenNode {

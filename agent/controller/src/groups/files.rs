@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_agent_store::StoreError;
+use kops_agent_spec::failure::Kind;
 
 /// The labels of a group's nodes.
 pub type Labels = BTreeMap<String, String>;
@@ -31,11 +31,16 @@ pub(crate) fn group_of(file: &str) -> Option<&str> {
     is_one.then_some(name)
 }
 
-/// Whether an error concerns only this file. Example: access to the encryption key of this file is denied, but other files can be read.
-pub(super) fn is_of_file(error: &StoreError) -> bool {
-    match error {
-        StoreError::Forbidden { .. } | StoreError::TooLarge { .. } | StoreError::Io { .. } => true,
-        StoreError::Refused { status, .. } => *status < 500,
-        _ => false,
-    }
+/// Whether a failure of this kind concerns only this file. Example: access to the encryption key of this file is denied, but other files
+/// can be read. A store that answers with a server error is unreachable, so its failure is not `StoreRefused`.
+pub(super) fn is_of_file(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::FileUnreadable
+            | Kind::NoGroup
+            | Kind::StoreForbidden
+            | Kind::StoreTooLarge
+            | Kind::StoreFile
+            | Kind::StoreRefused
+    )
 }

@@ -9,7 +9,7 @@ use kops_agent_source::cluster_files::{self, COMPLETED};
 use kops_agent_source::failure::kind_of;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::failure::{Failure, Kind};
-use kops_agent_store::{Store, StoreError};
+use kops_agent_store::Store;
 
 use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
@@ -42,9 +42,9 @@ pub(super) async fn versions(
 pub(super) async fn labels(store: &Store, base: &str, group: &str) -> Result<Result<Labels, Failure>> {
     match cluster_files::node_labels(store, base, group).await {
         Ok(labels) => Ok(Ok(labels)),
-        Err(error) => match error.downcast_ref::<StoreError>() {
-            Some(of_store) if !is_of_file(of_store) => Err(error),
-            _ => Ok(Err(Failure::new(kind_of(&error), error_text(&error)))),
-        },
+        Err(error) if is_of_file(kind_of(&error)) => {
+            Ok(Err(Failure::new(kind_of(&error), error_text(&error))))
+        }
+        Err(error) => Err(error),
     }
 }

@@ -463,3 +463,15 @@ async fn a_node_that_waits_for_its_turn_costs_little() {
     // In a new cluster, thousands of Nodes wait at the same time, so the state of each waiting reconcile must be small.
     assert!(size_of_val(&looking) <= 1024, "{} bytes", size_of_val(&looking));
 }
+
+#[test]
+fn a_summary_counts_changed_refused_and_failed_nodes() {
+    let mut found = Found::default();
+    found.patches.insert("i-1".into(), NodePatch::default());
+    found.problems.insert("i-2".into(), "it is another's".into());
+    assert_eq!(found.summary(), "1 Nodes would change; 1 Nodes are refused");
+
+    let mut found = Found { patched: 3, failed: 1, ..Found::default() };
+    found.problems.insert("i-2".into(), "EC2 does not answer".into());
+    assert_eq!(found.summary(), "3 Nodes were changed; 1 Nodes failed: run this again");
+}

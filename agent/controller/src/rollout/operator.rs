@@ -1,4 +1,4 @@
-//! An operator's commands about rollouts: start, pause, resume and abort.
+//! An operator's commands about rollouts: start, show, pause, resume and abort.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use kops_agent_cluster::pacing::NAMESPACE;
+use kops_agent_cluster::rollout::shown::{Shown, ShownPolicy};
 use kops_agent_cluster::rollout::{
     CONFIG_MAP, POLICY_KEY, Policy, PolicyState, PolicyStatus, Rollout, State, Status,
 };
@@ -100,6 +101,21 @@ fn not_begun(rollout: &Rollout, limits: &Limits) -> anyhow::Error {
     ))
 }
 
+/// The parts of the ConfigMap that `status` shows.
+pub async fn shown(stored: &Stored) -> Result<Shown> {
+    let read = existing(stored).await?;
+    let policy = has_policy(&read).then(|| {
+        let state = read.policy_state.clone()?;
+        let refused = Policy::read(&read.policy).err().map(String::from).unwrap_or_default();
+        Ok::<_, anyhow::Error>(ShownPolicy::new(state, refused, read.policy_status.clone()))
+    });
+    let (rollout, policy) = (read.rollout.clone()?, policy.transpose()?);
+    if rollout.is_none() && policy.is_none() {
+        return Err(no_rollout());
+    }
+    Ok(Shown::new(rollout, &read.status, policy))
+}
+
 /// Changes the state of the operator's rollout. If no such rollout runs, changes the state of the policy. Returns the name of the changed
 /// rollout or policy.
 pub async fn change(stored: &Stored, state: State) -> Result<String> {
@@ -153,17 +169,17 @@ fn has_ended(rollout: &Rollout, read: &Read) -> bool {
 }
 
 /// Whether the ConfigMap has a policy that is active, automatic for a group, or not valid.
-pub fn has_policy(read: &Read) -> bool {
+fn has_policy(read: &Read) -> bool {
     read.policy_status.is_active() || Policy::read(&read.policy).map_or(true, |policy| policy.is_automatic())
 }
 
 /// Reads the ConfigMap. Fails if the ConfigMap does not exist.
-pub async fn existing(stored: &Stored) -> Result<Read> {
+async fn existing(stored: &Stored) -> Result<Read> {
     stored.read().await.context(READING)?.ok_or_else(no_rollout)
 }
 
 /// The error that the cluster has neither a rollout nor a policy.
-pub fn no_rollout() -> anyhow::Error {
+fn no_rollout() -> anyhow::Error {
     not_now("there is no rollout; `kops-agent fleet rollout start` begins one")
 }
 

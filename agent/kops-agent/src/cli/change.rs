@@ -5,15 +5,13 @@ use std::time::Duration;
 use clap::Args;
 
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
-use kops_agent_node::options::{HostSettings, Pacing};
-use kops_agent_spec::failure::{Failure, Kind};
+use kops_agent_node::options::{HostSettings, Pacing, default_of_max_unavailable};
+use kops_agent_spec::failure::Failure;
 
 use super::DrainArg;
 
 /// The default of `--health-timeout`, in seconds: as long as kubelet gives the API server to start.
 const HEALTH_TIMEOUT: u64 = 300;
-/// The environment variable with the default of `--max-unavailable`.
-const MAX_UNAVAILABLE: &str = "KOPS_AGENT_MAX_UNAVAILABLE";
 /// The default of `--slot-timeout`, in seconds. The slot of a killed run expires after half of this time.
 const SLOT_TIMEOUT: u64 = 600;
 /// The default of `--drain-timeout`, in seconds.
@@ -82,7 +80,7 @@ impl ChangeArgs {
     /// The pacing of the run, from the flags and from `KOPS_AGENT_MAX_UNAVAILABLE`. Fails if the variable is not a number from 0 to
     /// `MOST_SLOTS`.
     pub fn pacing(self) -> Result<Pacing, Failure> {
-        let by_variable = by_variable(std::env::var(MAX_UNAVAILABLE).unwrap_or_default().trim())?;
+        let by_variable = default_of_max_unavailable()?;
         let said = self.max_unavailable.or(by_variable);
         Ok(Pacing {
             max_unavailable: said.unwrap_or(1),
@@ -93,35 +91,5 @@ impl ChangeArgs {
             needs_slot: false,
             ordered: None,
         })
-    }
-}
-
-fn by_variable(value: &str) -> Result<Option<u32>, Failure> {
-    if value.is_empty() {
-        return Ok(None);
-    }
-    let number = value.parse().ok().filter(|number| *number <= MOST_SLOTS);
-    number.map(Some).ok_or_else(|| {
-        Failure::new(
-            Kind::WrongSetting,
-            format!("{MAX_UNAVAILABLE} is {value:?}; set it to a number from 0 to {MOST_SLOTS}"),
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_variable_says_how_many_nodes_may_be_unavailable() {
-        for (value, expected) in
-            [("", Some(None)), ("0", Some(Some(0))), ("7", Some(Some(7))), ("1001", None), ("one", None)]
-        {
-            assert_eq!(by_variable(value).ok(), expected, "{value}");
-        }
-        assert!(
-            by_variable("one").unwrap_err().to_string().contains("KOPS_AGENT_MAX_UNAVAILABLE is \"one\"")
-        );
     }
 }

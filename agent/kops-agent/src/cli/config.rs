@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use kops_agent_source::default_conf;
 
 use super::Output;
-use super::spec::{ConfigArgs, ConfigFromArg, OnHashMismatchArg, SpecArgs, StoreArgs, default_conf};
+use super::spec::{ConfigArgs, ConfigFromArg, OnHashMismatchArg, SpecArgs, StoreArgs};
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use kops_agent_source::default_conf;
 
 use super::live::instance_groups;
-use super::{KubeconfigArgs, Output, RebootArgs, RolloutCommand, UpgradeArgs, default_conf};
+use super::{KubeconfigArgs, Output, RebootArgs, RolloutCommand, UpgradeArgs};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use kops_agent_controller::fleet::nodes::names_and_groups;
-use kops_agent_kube::{Chosen, client_without_login};
+use kops_agent_controller::fleet::names;
 use kops_agent_node::doctor::deadline::run_in_thread;
 use tokio::runtime::Builder;
 
@@ -25,7 +24,7 @@ const BREAKS: [char; 3] = ['@', ':', '='];
 pub(super) fn instance_groups() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let mut groups = BTreeMap::new();
-        for (_, group) in names() {
+        for (_, group) in names_in_time() {
             *groups.entry(group).or_insert(0_usize) += 1;
         }
         groups.remove("");
@@ -43,30 +42,24 @@ pub(super) fn nodes() -> ArgValueCandidates {
         let candidate = |(node, group): (String, String)| {
             CompletionCandidate::new(node).help((!group.is_empty()).then(|| group.into()))
         };
-        names().into_iter().map(candidate).collect()
+        names_in_time().into_iter().map(candidate).collect()
     })
 }
 
-/// The names of the Nodes, each with its instance group. Leaves out names with characters that mean something to a shell: Kubernetes has
-/// no such names, but a wrong server may.
-fn names() -> Vec<(String, String)> {
+/// The names of the Nodes, each with its instance group.
+fn names_in_time() -> Vec<(String, String)> {
     let Ok(runtime) = Builder::new_current_thread().enable_time().build() else { return Vec::new() };
     let asking = || names_from_api_server(&std::env::args_os().collect::<Vec<_>>()).unwrap_or_default();
-    let mut names = runtime.block_on(run_in_thread(WITHIN, asking)).unwrap_or_default();
-    let is_plain = |name: &str| name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c));
-    names.retain(|(node, group)| !node.is_empty() && is_plain(node) && is_plain(group));
-    names
+    runtime.block_on(run_in_thread(WITHIN, asking)).unwrap_or_default()
 }
 
 /// Asks the API server that the typed command would ask. `None` if it is not known, or does not answer.
 fn names_from_api_server(typed: &[OsString]) -> Option<Vec<(String, String)>> {
-    let variable = |name: &str| std::env::var_os(name);
     let of_addons = typed.iter().any(|word| word == "addons").then_some(Path::new(OF_MACHINE));
-    let kubeconfig = value_of("--kubeconfig", typed)?.map(|path| without_tilde(&path, variable("HOME")));
+    let home = std::env::var_os("HOME");
+    let kubeconfig = value_of("--kubeconfig", typed)?.map(|path| without_tilde(&path, home));
     let context = value_of("--context", typed)?;
-    let chosen = Chosen::find(kubeconfig.as_deref(), context.as_deref(), of_addons, variable).ok()?;
-    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
-    runtime.block_on(async { names_and_groups(client_without_login(&chosen).ok()?).await.ok() })
+    names::from_api_server(kubeconfig.as_deref(), context.as_deref(), of_addons)
 }
 
 /// The value of a flag in a command that is being typed. bash makes `=` a word of its own. The outer `None` means that the value is not

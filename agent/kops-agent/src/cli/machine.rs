@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use kops_agent_host::Stopwatch;
 
-use crate::progress::{Watch, started};
 use kops_agent_node::options::{Pacing, RunOptions};
+use kops_agent_node::progress::{Watch, started};
 
 /// The default of `--download-timeout`, in seconds.
 pub const DOWNLOAD_TIMEOUT: u64 = 300;

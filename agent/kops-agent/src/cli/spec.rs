@@ -8,22 +8,11 @@ use clap::{Args, ValueEnum};
 use kops_agent_plan::following::Follow;
 
 use kops_agent_node::options::NodeOptions;
-use kops_agent_source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
+use kops_agent_source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions, default_conf};
 
 /// The default of `--store-timeout`, in seconds: long enough for a network that comes up late, short enough for an
 /// operator who waits for the error.
 pub const STORE_TIMEOUT: u64 = 60;
-
-/// Where kOps' boot script writes the boot config (pkg/model/resources/nodeup.go).
-const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
-/// The path of the boot config where `/opt` is read-only, as on Container-Optimized OS.
-const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
-
-/// The boot config of this machine.
-pub fn default_conf() -> PathBuf {
-    let of_toolbox = PathBuf::from(BOOT_CONFIG_OF_TOOLBOX);
-    if of_toolbox.exists() { of_toolbox } else { PathBuf::from(BOOT_CONFIG) }
-}
 
 /// The flags that find a node's configuration.
 #[derive(Args, Clone, Debug)]

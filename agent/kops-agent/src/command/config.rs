@@ -3,21 +3,17 @@
 
 mod assets;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
 use kops_agent_plan::shown;
 use kops_agent_process::exit;
-use kops_agent_source::asset_hashes::{self, HashSource};
-use kops_agent_source::{Derivation, Incomplete, cluster_files, nodeup_config};
-use kops_agent_spec::failure::{Failing, Failure, Kind};
+use kops_agent_spec::failure::{Failure, Kind};
 
 use crate::cli::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
 use crate::output;
 use kops_agent_node::findings::Findings;
-use kops_agent_node::redaction::error_text;
-use kops_agent_node::{config_check, decide, manifests, spec};
+use kops_agent_node::{config_check, config_derive, decide, manifests, spec};
 
 pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
     match command {
@@ -31,31 +27,9 @@ pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
 async fn derive(args: &DeriveArgs) -> Result<u8> {
     let store = args.store.options().open()?;
     let base = args.config_base.trim_end_matches('/');
-    let files = cluster_files::read(&store, base, &args.instance_group).await?;
-    let role = files.group.spec.role;
-    let mut derivation = Derivation::of_group(files);
-    match nodeup_config::last_written(&store, base, role, &args.instance_group).await {
-        Ok(Some(written)) => derivation = derivation.with_addresses_of(&written),
-        Ok(None) => {}
-        // `config derive` prints a replacement for the nodeupconfig.yaml that kOps wrote last. So it must work even if
-        // that file is unreadable.
-        Err(error) => log::warn!(
-            "the addresses of the API's load balancer are left out, because kops-agent cannot read the \
-             nodeupconfig.yaml that has them: {}",
-            error_text(&error)
-        ),
-    }
-    let given = asset_hashes::read_file(args.asset_hashes.as_deref())?;
-    derivation.learn_hashes(given, &HashSource::publishers(BTreeMap::new()), None, &store).await?;
-    match derivation.derive().whole() {
-        Ok(text) => output::print_document(&text),
-        Err(unhashed @ Incomplete::Unhashed(_)) => Err(Failure::new(
-            unhashed.kind(),
-            format!("{unhashed}\ngive the hashes with --asset-hashes FILE"),
-        )
-        .into()),
-        Err(wrong @ Incomplete::Wrong(_)) => Err(wrong.into()),
-    }
+    let given = args.asset_hashes.as_deref();
+    let text = config_derive::of_group(&store, base, &args.instance_group, given).await?;
+    output::print_document(&text)
 }
 
 async fn dump(args: &DumpArgs) -> Result<u8> {

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use kops_agent_node::machine::noted;
+use kops_agent_node::progress::Watch;
 use kops_agent_node::run::converge::Converge;
 use kops_agent_node::run::until_stopped_or_told;
 use kops_agent_node::{condition, upkeep};
 
 use crate::cli::ConvergeArgs;
 use crate::output::ResultPrinter;
-use crate::progress::Watch;
 
 /// Converges. Retries failed runs as often as `--retries` says, until a signal arrives.
 pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use crate::cli::{FactsArgs, default_conf};
+use crate::cli::FactsArgs;
 use crate::output;
 use kops_agent_node::facts;
-use kops_agent_source::boot_config;
+use kops_agent_source::{boot_config, default_conf};
 
 pub(super) async fn run(args: &FactsArgs) -> Result<u8> {
     let conf = args.conf.clone().or_else(|| Some(default_conf()).filter(|conf| conf.exists()));

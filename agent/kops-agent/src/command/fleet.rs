@@ -5,7 +5,6 @@ mod plan;
 mod reboot;
 mod rollout;
 mod status;
-mod table;
 mod upgrade;
 mod watching;
 

@@ -3,17 +3,20 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use kops_agent_node::install_unit;
 
-use super::{converge, install_unit, plan};
+use super::{converge, plan};
 use crate::cli::{
     ChangeArgs, Color, ConfigArgs, ConvergeArgs, DOWNLOAD_TIMEOUT, FollowArgs, NodeupArgs, Output, PlanArgs,
     RootArgs, STORE_TIMEOUT, SpecArgs, StoreArgs,
 };
+use crate::output::ResultPrinter;
 
 /// Does what the flags ask: installs the unit, prints the plan, or converges.
 pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
     if args.install_systemd_unit {
-        return install_unit::install(&args.conf, args.retries).await;
+        let printer = ResultPrinter { output: Output::Text, color: Color::default() };
+        return install_unit::until_installed(&args.conf, args.retries, &printer).await;
     }
     let spec = SpecArgs {
         config: ConfigArgs { conf: args.conf, config_from: Default::default(), config_base: None },

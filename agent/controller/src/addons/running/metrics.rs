@@ -146,12 +146,11 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
-    use kops_agent_cluster::addons::{Channel, ServerVersion};
+    use kops_agent_cluster::addons::{Channel, Report, ServerVersion};
     use kops_agent_spec::failure::{Failure, Kind};
     use kops_agent_spec::kops_release::KopsRelease;
 
     use super::*;
-    use crate::addons::updating::Report;
     use crate::metrics::text;
 
     const URL: &str = "s3://b/channel.yaml";

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, due, leave_to_last_channel};
+use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, Report, due, leave_to_last_channel};
 use kops_agent_process::output::error_text;
 use kops_agent_source::failure::kind_of;
 use kops_agent_spec::failure::{Failing as _, Failure};
@@ -16,8 +16,7 @@ use tokio::time::Instant;
 use super::backoff::Attempts;
 use crate::addons::installed::OfNamespace;
 use crate::addons::objects::Objects;
-use crate::addons::updating::{self, Report};
-use crate::addons::{authority, installed, reading};
+use crate::addons::{authority, installed, reading, updating};
 use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::Leadership;

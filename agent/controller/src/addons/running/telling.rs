@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
-use kops_agent_cluster::addons::Addon;
+use kops_agent_cluster::addons::{Addon, Report};
 use kops_agent_spec::failure::Failure;
 use parking_lot::Mutex;
 
 use super::round::{Round, State};
-use crate::addons::updating::Report;
 use kops_agent_kube::events::{Events, Reason};
 
 /// A message with its destination.

@@ -1,18 +1,14 @@
 //! `kops-agent config assets`: lists everything that the nodes of a cluster download or install, and checks that the servers have the
 //! files and images.
 
-mod listed;
-
 use anyhow::Result;
 use kops_agent_controller::addons;
-use kops_agent_node::assets::{Assets, Status};
+use kops_agent_node::assets::{Assets, Listed, Status};
 use kops_agent_process::exit;
 use kops_agent_spec::terminal::one_line;
 
 use crate::cli::{AssetsArgs, Output};
 use crate::output;
-
-use listed::Listed;
 
 pub(super) async fn run(args: &AssetsArgs) -> Result<u8> {
     let store = args.store.options().open()?;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 
 use kops_agent_cluster::fleet::named;
+use kops_agent_cluster::fleet::table::SHOWN_OF_PROBLEM;
 use kops_agent_cluster::rollout::{Blockers, MOST_BOOTS, Rollout, State, boots_to_end};
 use kops_agent_controller::fleet::nodes;
 use kops_agent_controller::rollout::Stored;
@@ -15,7 +16,6 @@ use kops_agent_spec::failure::{Failure, Kind};
 
 use super::must_exist;
 use super::rollout::{begin, client};
-use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::RebootArgs;
 use crate::output;
 

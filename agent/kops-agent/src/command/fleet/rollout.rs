@@ -1,7 +1,5 @@
 //! `kops-agent fleet rollout`: the commands by which an operator starts, watches, pauses, resumes and aborts a rollout.
 
-mod table;
-
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
@@ -9,20 +7,20 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::time::sleep;
 
-use kops_agent_cluster::rollout::{Blockers, Policy, Rollout, State};
+use kops_agent_cluster::fleet::table::SHOWN_OF_PROBLEM;
+use kops_agent_cluster::rollout::shown::{Shown, table};
+use kops_agent_cluster::rollout::{Blockers, Rollout, State};
 use kops_agent_controller::fleet::nodes::groups_of_nodes;
-use kops_agent_controller::rollout::operator::{self, existing, has_policy, new_id, no_rollout};
-use kops_agent_controller::rollout::{Read, Stored};
+use kops_agent_controller::rollout::Stored;
+use kops_agent_controller::rollout::operator::{self, new_id};
 use kops_agent_kube::Client;
 use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
 use kops_agent_process::stop;
 
 use super::must_exist;
-use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::{KubeconfigArgs, Output, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
 use crate::output;
-use table::{Shown, ShownPolicy, table};
 
 /// The pause between two reads of the ConfigMap.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -86,7 +84,7 @@ async fn change(kubeconfig: &KubeconfigArgs, state: State) -> Result<u8> {
 
 async fn status(args: &RolloutStatusArgs) -> Result<u8> {
     let stored = Stored::new(client(&args.kubeconfig)?);
-    let mut shown = shown(&existing(&stored).await?)?;
+    let mut shown = operator::shown(&stored).await?;
     print(&shown, args.output)?;
     if args.watch {
         let mut stopped = pin!(stop::signal_received()?);
@@ -95,7 +93,7 @@ async fn status(args: &RolloutStatusArgs) -> Result<u8> {
                 _ = &mut stopped => break,
                 () = sleep(PAUSE) => {}
             }
-            let now = self::shown(&existing(&stored).await?)?;
+            let now = operator::shown(&stored).await?;
             if now != shown {
                 print(&now, args.output)?;
             }
@@ -103,20 +101,6 @@ async fn status(args: &RolloutStatusArgs) -> Result<u8> {
         }
     }
     Ok(if shown.is_done() { exit::CONVERGED } else { exit::DIFFERENT })
-}
-
-/// Extracts the parts of the ConfigMap that `status` shows.
-fn shown(read: &Read) -> Result<Shown> {
-    let policy = has_policy(read).then(|| {
-        let state = read.policy_state.clone()?;
-        let refused = Policy::read(&read.policy).err().map(String::from).unwrap_or_default();
-        Ok::<_, anyhow::Error>(ShownPolicy::new(state, refused, read.policy_status.clone()))
-    });
-    let (rollout, policy) = (read.rollout.clone()?, policy.transpose()?);
-    if rollout.is_none() && policy.is_none() {
-        return Err(no_rollout());
-    }
-    Ok(Shown::new(rollout, &read.status, policy))
 }
 
 fn print(shown: &Shown, output: Output) -> Result<()> {

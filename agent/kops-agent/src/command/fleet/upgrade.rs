@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 
 use kops_agent_cluster::fleet::named;
+use kops_agent_cluster::fleet::table::SHOWN_OF_PROBLEM;
 use kops_agent_cluster::rollout::{
     Blockers, DrainMode, PROGRAM_FILE, ProgramFile, Rollout, State, UpgradeChoice,
 };
@@ -18,7 +19,6 @@ use kops_agent_spec::failure::{Failure, Kind};
 
 use super::must_exist;
 use super::rollout::{begin, client};
-use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::UpgradeArgs;
 use crate::output;
 

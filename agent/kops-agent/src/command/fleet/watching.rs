@@ -1,56 +1,30 @@
 //! `kops-agent fleet status --watch`: prints the table again after each change, or as JSON a line for each changed node.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
-use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep_until};
 
+use kops_agent_cluster::fleet::table::table;
 use kops_agent_cluster::fleet::{Row, rows};
-use kops_agent_controller::fleet::nodes;
+use kops_agent_controller::fleet::watching;
 use kops_agent_kube::node_api::Nodes;
-use kops_agent_kube::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
+use kops_agent_process::exit;
 use kops_agent_process::output::{json_line, plain_lines, print_if_read};
-use kops_agent_process::{exit, stop};
-use kops_agent_spec::failure::{Failure, Kind};
 
-use super::table::table;
 use crate::cli::Output;
-
-/// The shortest time between two tables. A rolling update changes many Nodes at once, and must not print a table for
-/// each change.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Prints all nodes and then each change, until a signal arrives or the output is closed. Fails if the first list of
 /// Nodes fails. Later failures are retried.
 pub(super) async fn watch(nodes: Nodes, output: Output) -> Result<u8> {
-    let mut stopped = pin!(stop::signal_received()?);
-    let mut watch = NodeWatch::new(nodes.api(), LIST_TIMEOUT);
-    let mut seen = Watched::new(nodes::seen);
     let mut printed = Printed::default();
-    let (mut is_due, mut not_before) = (false, Instant::now());
-    loop {
-        tokio::select! {
-            _ = &mut stopped => return Ok(exit::CONVERGED),
-            event = watch.next() => match event {
-                Some(Ok(event)) => is_due |= seen.apply(event),
-                Some(Err(failure)) if seen.is_complete => log::warn!("{failure}; trying again"),
-                Some(Err(failure)) => return Err(failure.into()),
-                None => return Err(Failure::new(Kind::Ended, "the watch of Nodes ended").into()),
-            },
-            () = sleep_until(not_before), if is_due => {
-                let nodes = seen.nodes.values().cloned().collect();
-                let text = printed.anew(rows(nodes, OffsetDateTime::now_utc()), output)?;
-                if !text.is_empty() && !print_if_read(text.as_bytes())? {
-                    return Ok(exit::CONVERGED);
-                }
-                (is_due, not_before) = (false, Instant::now() + PAUSE);
-            }
-        }
-    }
+    let print = |nodes| -> Result<bool> {
+        let text = printed.anew(rows(nodes, OffsetDateTime::now_utc()), output)?;
+        Ok(text.is_empty() || print_if_read(text.as_bytes())?)
+    };
+    watching::until_stopped(nodes, print).await?;
+    Ok(exit::CONVERGED)
 }
 
 #[derive(Default)]

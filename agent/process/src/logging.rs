@@ -6,28 +6,25 @@
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
-use parking_lot::Mutex;
-
-use kops_agent_node::redaction;
-use kops_agent_plan::diff::{Action, Step};
-use kops_agent_plan::resource::ResourceId;
-use kops_agent_process::output::plain_lines;
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use parking_lot::Mutex;
 use systemd_journal_logger::JournalLog;
+
+use crate::output::plain_lines;
 
 /// From this verbosity on, libraries log too: thousands of lines per run, with requests and their headers. The limit
 /// is above 8, because kOps' boot script sets `--v=8` on each machine.
 const LIBRARIES: u8 = 10;
 
 /// Starts logging. `verbosity` has the levels of klog, and the default is 1. From 2 on, each step is logged. From
-/// [`LIBRARIES`] on, libraries log too.
-pub fn start(verbosity: u8) {
+/// `LIBRARIES` on, libraries log too. `mask` hides the secrets in a message.
+pub fn start(verbosity: u8, mask: fn(String) -> String) {
     let (level, libraries) = heard(verbosity);
     let started = if stderr_is_the_journal() {
         JournalLog::new()
             .and_then(|journal| {
                 let journal = journal.with_syslog_identifier("kops-agent".into());
-                log::set_boxed_logger(Box::new(OursOnly { inner: journal, libraries }))
+                log::set_boxed_logger(Box::new(OursOnly { inner: journal, libraries, mask }))
                     .map_err(std::io::Error::other)
             })
             .is_ok()
@@ -36,7 +33,7 @@ pub fn start(verbosity: u8) {
     };
     if !started {
         // This fails only if a logger is already set. Then the existing logger is used.
-        let _ = log::set_boxed_logger(Box::new(OursOnly { inner: Lines, libraries }));
+        let _ = log::set_boxed_logger(Box::new(OursOnly { inner: Lines, libraries, mask }));
     }
     log::set_max_level(level);
 }
@@ -51,30 +48,34 @@ fn heard(verbosity: u8) -> (LevelFilter, bool) {
     }
 }
 
+/// A step of the plan, in the words of the journal's fields.
+pub struct Step<'a> {
+    /// The kind of the resource that the step changes.
+    pub kind: &'a str,
+    /// The name of this resource.
+    pub name: &'a str,
+    pub stage: &'a str,
+    pub action: &'a str,
+}
+
 /// The current step, as fields of the journal.
 struct Fields {
-    resource: ResourceId,
+    /// The name of the resource that the step changes.
+    name: String,
     fields: [(&'static str, String); 3],
 }
 
 static STEP: Mutex<Option<Fields>> = Mutex::new(None);
 
 /// Sets the current step. Messages that name the resource of this step get its fields.
-pub fn about(step: &Step) {
-    let action = match step.action {
-        Action::Create => "create",
-        Action::Change => "change",
-        Action::Restart => "restart",
-        Action::Remove => "remove",
-    };
-    let resource = step.resource.clone();
+pub fn about(Step { kind, name, stage, action }: Step<'_>) {
     let fields = [
         // The field has no space between kind and name, so that it is easy to type in a shell.
-        ("KOPS_AGENT_RESOURCE", format!("{}:{}", resource.kind.name(), resource.name)),
-        ("KOPS_AGENT_STAGE", step.stage.name().to_owned()),
+        ("KOPS_AGENT_RESOURCE", format!("{kind}:{name}")),
+        ("KOPS_AGENT_STAGE", stage.to_owned()),
         ("KOPS_AGENT_ACTION", action.to_owned()),
     ];
-    *STEP.lock() = Some(Fields { resource, fields });
+    *STEP.lock() = Some(Fields { name: name.to_owned(), fields });
 }
 
 /// Clears the current step.
@@ -86,7 +87,7 @@ pub fn no_step() {
 /// earlier step, because several files are written before all are moved into place.
 fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
     let step = STEP.lock();
-    let step = step.as_ref().filter(|step| message.contains(&step.resource.name))?;
+    let step = step.as_ref().filter(|step| message.contains(&step.name))?;
     Some(step.fields.clone())
 }
 
@@ -124,6 +125,7 @@ fn stderr_is_the_journal() -> bool {
 struct OursOnly<L> {
     inner: L,
     libraries: bool,
+    mask: fn(String) -> String,
 }
 
 impl<L: Log> Log for OursOnly<L> {
@@ -136,7 +138,7 @@ impl<L: Log> Log for OursOnly<L> {
             return;
         }
         // A message may quote a server, and journalctl prints it to a terminal. So control characters are removed.
-        let message = plain_lines(&redaction::masked(record.args().to_string()));
+        let message = plain_lines(&(self.mask)(record.args().to_string()));
         let fields = fields_of(&message);
         let fields = fields.as_ref().map_or(&[][..], |fields| fields.as_slice());
         self.inner.log(&record.to_builder().args(format_args!("{message}")).key_values(&fields).build());
@@ -170,8 +172,7 @@ impl Log for Lines {
 
 #[cfg(test)]
 mod tests {
-    use kops_agent_plan::diff::Stage;
-    use kops_agent_plan::resource::Kind;
+    use std::convert::identity;
 
     use super::*;
 
@@ -193,7 +194,7 @@ mod tests {
     fn libraries_are_silent_where_kops_sets_the_verbosity() {
         let messages = Mutex::new(Vec::new());
         let (level, libraries) = heard(8);
-        let logger = OursOnly { inner: Kept(&messages), libraries };
+        let logger = OursOnly { inner: Kept(&messages), libraries, mask: identity };
         for target in ["hyper_util::client", "aws_smithy_runtime::client", "kops_agent_host::apply"] {
             logger.log(&Record::builder().target(target).args(format_args!("{target}")).build());
         }
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn a_log_line_has_no_control_characters_of_a_server() {
         let messages = Mutex::new(Vec::new());
-        let logger = OursOnly { inner: Kept(&messages), libraries: true };
+        let logger = OursOnly { inner: Kept(&messages), libraries: true, mask: identity };
         let said = "it answers 400\n\u{1b}]0;pwned\u{7}\u{9b}2J\u{202e}";
         logger.log(&Record::builder().args(format_args!("{said}")).build());
         assert_eq!(*messages.lock(), ["it answers 400\n ]0;pwned  2J "]);
@@ -213,8 +214,7 @@ mod tests {
 
     #[test]
     fn a_message_with_the_steps_resource_has_the_fields_of_the_step() {
-        let resource = ResourceId::new(Kind::File, "/etc/x");
-        about(&Step { stage: Stage::Files, resource, action: Action::Create, changes: vec![] });
+        about(Step { kind: "file", name: "/etc/x", stage: "files", action: "create" });
         let fields = fields_of("cannot write /etc/x: no space").expect("it names the file");
         let fields = fields.map(|(name, value)| format!("{name}={value}"));
         assert_eq!(

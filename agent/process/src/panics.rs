@@ -5,9 +5,9 @@ use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
 use std::thread;
 
-use kops_agent_process::output::one_line;
-
 use crate::logging;
+use crate::output::one_line;
+use crate::version::VERSION;
 
 /// Maximum length of a panic message, in characters. The message may contain untrusted text.
 const LONGEST: usize = 2000;
@@ -39,7 +39,6 @@ fn report(panic: &PanicHookInfo<'_>, thread: &str) -> String {
     let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
     let message = one_line(panic.payload_as_str().unwrap_or("without a message"), LONGEST);
     format!(
-        "kops-agent {} panicked at {place}, in the thread {thread}: {message}; this is a defect of kops-agent, please report it",
-        crate::cli::VERSION
+        "kops-agent {VERSION} panicked at {place}, in the thread {thread}: {message}; this is a defect of kops-agent, please report it"
     )
 }

@@ -2,21 +2,21 @@
 
 use std::fmt::Write as _;
 
-use kops_agent_cluster::fleet::{Row, SeenCertificate, different_authorities, short_hash};
-use kops_agent_process::output::{columns, one_line};
-use kops_agent_spec::terminal::cell;
+use kops_agent_spec::terminal::{cell, columns, one_line};
+
+use super::{Row, SeenCertificate, different_authorities, short_hash};
 
 /// Maximum length of a problem, in characters. The limit is needed because a kubelet may write any text into its own
 /// Node.
-pub(super) const SHOWN_OF_PROBLEM: usize = 600;
+pub const SHOWN_OF_PROBLEM: usize = 600;
 
 /// A cell of a table. An empty text becomes `-`.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
 /// A table with one line per node. The problems of the nodes are below the table.
-pub(super) fn table(rows: &[Row]) -> String {
+pub fn table(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "There are no Nodes.\n".to_owned();
     }
@@ -89,8 +89,7 @@ fn certificate(first: &SeenCertificate) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kops_agent_cluster::fleet::Configuration;
-
+    use super::super::Configuration;
     use super::*;
 
     #[test]

@@ -5,14 +5,12 @@ use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
 
-use kops_agent_cluster::fleet::short_hash;
-use kops_agent_cluster::labels::INSTANCE_GROUP;
-use kops_agent_cluster::rollout::{
-    Estimate, Phase, Policy, PolicyState, PolicyStatus, Rollout, State, Status,
-};
-use kops_agent_process::output::{columns, one_line};
+use kops_agent_spec::terminal::{columns, one_line};
 
-use crate::command::fleet::table::{SHOWN_OF_PROBLEM, shown};
+use super::{Estimate, Phase, Policy, PolicyState, PolicyStatus, Rollout, State, Status};
+use crate::fleet::short_hash;
+use crate::fleet::table::{SHOWN_OF_PROBLEM, shown};
+use crate::labels::INSTANCE_GROUP;
 
 /// The end of a problem text that the node has cut.
 const CUT: &str = " (cut; `journalctl -u kops-agent-follow.service` on the node shows all of it)";
@@ -20,7 +18,7 @@ const CUT: &str = " (cut; `journalctl -u kops-agent-follow.service` on the node 
 /// The rollout and the policy, as `status` shows them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Shown {
+pub struct Shown {
     /// The last rollout of an operator.
     rollout: Option<Rollout>,
     /// Whether a controller has begun the current attempt of the rollout. The status of an earlier attempt is not
@@ -35,7 +33,7 @@ pub(super) struct Shown {
 /// The automation policy, and the automatic rollout of this policy.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ShownPolicy {
+pub struct ShownPolicy {
     state: PolicyState,
     /// Why the text of the policy is rejected. Empty if the text is valid.
     refused: String,
@@ -67,7 +65,7 @@ fn with_estimate<S: Serializer>(status: &Option<Status>, serializer: S) -> Resul
 }
 
 impl ShownPolicy {
-    pub(super) fn new(state: PolicyState, refused: String, status: PolicyStatus) -> ShownPolicy {
+    pub fn new(state: PolicyState, refused: String, status: PolicyStatus) -> ShownPolicy {
         let PolicyStatus { accepted, unknown_groups, status, reboots, .. } = status;
         let read = |status: Status| {
             let is_read = !status.is_none() && status.attempt == state.attempt_of(&status.rollout);
@@ -84,7 +82,7 @@ impl ShownPolicy {
 }
 
 impl Shown {
-    pub(super) fn new(rollout: Option<Rollout>, status: &Status, policy: Option<ShownPolicy>) -> Shown {
+    pub fn new(rollout: Option<Rollout>, status: &Status, policy: Option<ShownPolicy>) -> Shown {
         let status = rollout.as_ref().filter(|rollout| status.answers(rollout)).map(|_| status.clone());
         Shown { rollout, is_begun: status.is_some(), status, policy }
     }
@@ -110,17 +108,17 @@ impl Shown {
 
     /// Whether all nodes run the configuration of the shown rollout. The operator's rollout counts if it is active or
     /// if there is no policy. Otherwise the policy's rollout counts.
-    pub(super) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.is_in(&[Phase::Done])
     }
 
     /// Whether the shown rollout makes no more changes until an operator acts.
-    pub(super) fn is_ended(&self) -> bool {
+    pub fn is_ended(&self) -> bool {
         self.is_in(&[Phase::Done, Phase::Stopped, Phase::Aborted])
     }
 }
 
-pub(super) fn table(shown: &Shown) -> String {
+pub fn table(shown: &Shown) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     if let Some(rollout) = &shown.rollout {

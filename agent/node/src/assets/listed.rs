@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-use kops_agent_node::assets::{Asset, Check, Status};
 use kops_agent_plan::needs::NeedKind;
 use kops_agent_spec::urls::shown_url;
 use serde::Serialize;
 
+use super::{Asset, Check, Status};
+
 /// A file, image or package that the nodes need. A login in its URL is hidden.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Listed<'a> {
+pub struct Listed<'a> {
     kind: NeedKind,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +34,7 @@ pub(super) struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    pub(super) fn new(Asset { need, users, canonical, check }: Asset<'a>, is_check: bool) -> Listed<'a> {
+    pub fn new(Asset { need, users, canonical, check }: Asset<'a>, is_check: bool) -> Listed<'a> {
         let is_file = need.kind == NeedKind::File;
         Listed {
             kind: need.kind,
@@ -49,7 +50,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    pub(super) fn status(&self) -> Option<Status> {
+    pub fn status(&self) -> Option<Status> {
         self.check.as_ref().map(|check| check.status)
     }
 }

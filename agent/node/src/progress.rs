@@ -8,13 +8,11 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kops_agent_host::Progress;
-use kops_agent_plan::diff::{Stage, Step};
+use kops_agent_plan::diff::{Action, Stage, Step};
 use kops_agent_plan::resource::ResourceId;
-use kops_agent_process::service_manager;
+use kops_agent_process::{logging, output, service_manager};
 use kops_agent_spec::urls::shown_url;
 use parking_lot::Mutex;
-
-use crate::{logging, output};
 
 /// How long another program that a run waits for may show no sign of progress. Examples are a package manager that
 /// waits for locks, containerd that pulls images, and an operator's hook, whose unit may have no timeout.
@@ -131,7 +129,7 @@ impl Progress for Watch {
     }
 
     fn applying(&self, step: &Step) {
-        logging::about(step);
+        logging::about(in_words(step));
         self.bars.suspend(|| log::debug!("applying {}", step.resource));
         let timeout = match step.stage {
             Stage::Packages | Stage::Runtime | Stage::Images | Stage::Pods | Stage::Services => {
@@ -143,6 +141,18 @@ impl Progress for Watch {
         };
         service_manager::waiting(format_args!("{}: {}", step.stage.name(), step.resource), timeout);
     }
+}
+
+/// A step as the journal's fields show it.
+fn in_words(step: &Step) -> logging::Step<'_> {
+    let action = match step.action {
+        Action::Create => "create",
+        Action::Change => "change",
+        Action::Restart => "restart",
+        Action::Remove => "remove",
+    };
+    let resource = &step.resource;
+    logging::Step { kind: resource.kind.name(), name: &resource.name, stage: step.stage.name(), action }
 }
 
 /// A short text about the running downloads.
@@ -172,7 +182,17 @@ fn file_name(url: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use kops_agent_plan::resource::Kind;
+
     use super::*;
+
+    #[test]
+    fn the_journal_shows_a_step_in_words() {
+        let resource = ResourceId::new(Kind::File, "/etc/x");
+        let step = Step { stage: Stage::Files, resource, action: Action::Create, changes: vec![] };
+        let logging::Step { kind, name, stage, action } = in_words(&step);
+        assert_eq!([kind, name, stage, action], ["file", "/etc/x", "files", "create"]);
+    }
 
     #[test]
     fn downloads_are_shown_in_a_few_words() {
