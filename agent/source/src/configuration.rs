@@ -8,31 +8,13 @@ use anyhow::Result;
 use kops_agent_plan::derive::KnownHashes;
 use kops_agent_plan::resolve::Problems;
 use kops_agent_spec::facts::Facts;
-use kops_agent_spec::failure::{Failing, Failure, Kind};
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::{BootConfig, NodeupConfig};
 use kops_agent_store::{Store, StoreError};
 
 use crate::options::{OnHashMismatch, SourceOptions};
 use crate::origin::Origin;
 use kops_agent_process::output::error_text;
-
-/// The configuration derived from the cluster spec differs from the configuration that the user-data pins.
-#[derive(Debug, thiserror::Error)]
-#[error("{problem}")]
-pub struct SpecDiffers {
-    /// The differences and their possible cause.
-    pub problem: String,
-    /// The hash in the boot config.
-    pub expected: String,
-    /// The hash of the derived configuration.
-    pub actual: String,
-}
-
-impl Failing for SpecDiffers {
-    fn kind(&self) -> Kind {
-        Kind::SpecDiffers
-    }
-}
 
 pub struct Configuration {
     pub config: NodeupConfig,
@@ -188,11 +170,12 @@ async fn derive_for_machine(
 
 /// The error of a run that refuses the derived configuration, because it may differ from the pinned configuration.
 fn refused(problem: String, derived: &Derived, nodeup_config_hash: &str) -> anyhow::Error {
+    let different = Failure::new(Kind::SpecDiffers, problem);
     match derived.prove(nodeup_config_hash) {
         Proof::Differs(actual) if derived.problems.is_empty() => {
-            SpecDiffers { problem, expected: nodeup_config_hash.to_owned(), actual }.into()
+            different.with_hashes(nodeup_config_hash, actual).into()
         }
-        _ => Failure::new(Kind::SpecDiffers, problem).into(),
+        _ => different.into(),
     }
 }
 

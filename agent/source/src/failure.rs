@@ -13,20 +13,18 @@ use kops_agent_pki::CertificateError;
 use kops_agent_plan::following::NotFollowed;
 use kops_agent_plan::resolve::Problems;
 use kops_agent_spec::failure::{Failure, Finder, Kind, kind_as, kind_of_chain};
-use kops_agent_spec::{HashMismatch, SpecError};
+use kops_agent_spec::SpecError;
 use kops_agent_store::StoreError;
 
 use crate::bootstrap_client::BootstrapError;
-use crate::{Incomplete, SpecDiffers};
+use crate::Incomplete;
 
 /// Functions that find the kind of an error of this crate, or of a crate that it uses.
 pub const FINDERS: &[Finder] = &[
     kind_as::<Failure>,
     kind_as::<SpecError>,
-    kind_as::<HashMismatch>,
     kind_as::<Problems>,
     kind_as::<NotFollowed>,
-    kind_as::<SpecDiffers>,
     kind_as::<Incomplete>,
     kind_as::<StoreError>,
     kind_as::<BootstrapError>,

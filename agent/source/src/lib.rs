@@ -22,7 +22,6 @@ mod store_files;
 mod without_store;
 
 pub use before::Before;
-pub use configuration::SpecDiffers;
 pub use derivation::{Derivation, Derived, Incomplete, Proof};
 pub use node_spec::{Denied, NodeSpec, trust_the_boot_configs_authority};
 pub use options::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions, default_conf};

@@ -19,17 +19,33 @@ pub enum Remedy {
     Usage,
 }
 
-/// A failure with only a kind and a message.
+/// A failure of one kind, with its message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Failure {
     pub kind: Kind,
     message: String,
+    /// The hashes, if the failure is that a configuration does not have the hash in the boot config.
+    pub hashes: Option<DifferentHashes>,
+}
+
+/// The hashes of a configuration, spelled as `NodeupConfigHash` in the boot config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DifferentHashes {
+    /// The hash in the boot config.
+    pub expected: String,
+    /// The hash of the configuration itself.
+    pub actual: String,
 }
 
 impl Failure {
     pub fn new(kind: Kind, message: impl Into<String>) -> Failure {
-        Failure { kind, message: message.into() }
+        Failure { kind, message: message.into(), hashes: None }
+    }
+
+    pub fn with_hashes(self, expected: impl Into<String>, actual: impl Into<String>) -> Failure {
+        let hashes = DifferentHashes { expected: expected.into(), actual: actual.into() };
+        Failure { hashes: Some(hashes), ..self }
     }
 }
 
@@ -52,6 +68,13 @@ pub fn kind_of_chain<'a>(
 ) -> Kind {
     let of_cause = |cause| finders.iter().find_map(|find| find(cause));
     causes.into_iter().find_map(of_cause).unwrap_or(Kind::Other)
+}
+
+/// The hashes of the first cause that has hashes.
+pub fn hashes_of_chain<'a>(
+    mut causes: impl Iterator<Item = &'a (dyn StdError + 'static)>,
+) -> Option<&'a DifferentHashes> {
+    causes.find_map(|cause| cause.downcast_ref::<Failure>()?.hashes.as_ref())
 }
 
 impl Failing for Failure {
@@ -234,6 +257,26 @@ impl Kind {
     /// soon. Upstream's nodeup also retries forever to load and pull images (upup/pkg/fi/executor.go, cmd/nodeup/main.go).
     pub fn misses_images(self) -> bool {
         self == Kind::ImagesMissing
+    }
+
+    /// Whether a change of the machine was refused, or has begun and failed.
+    pub fn is_of_a_change(self) -> bool {
+        matches!(
+            self,
+            Kind::Locked
+                | Kind::ForeignLink
+                | Kind::Command
+                | Kind::Unit
+                | Kind::UnitsFailed
+                | Kind::PodUnitsFailed
+                | Kind::ResourcesFailed
+                | Kind::ImagesMissing
+                | Kind::UnknownEnvironment
+                | Kind::Unhealthy
+                | Kind::HealthUnknown
+                | Kind::RolledBack
+                | Kind::OtherFiles
+        )
     }
 
     /// Whether a run rolled a change back, or refused a change that an earlier run rolled back. Then only a different configuration helps.

@@ -23,8 +23,6 @@ use crate::kubelet::KubeletConfigSpec;
 use crate::networking::NetworkingSpec;
 use crate::openstack::OpenstackSpec;
 
-pub use read::HashMismatch;
-
 /// The configuration of an instance group's nodes, `nodeupconfig.yaml` (upstream:
 /// `pkg/apis/nodeup/config.go`, `Config`).
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]

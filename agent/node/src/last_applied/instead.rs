@@ -1,14 +1,12 @@
 //! Why the last applied state replaces the wanted state.
 
 use anyhow::Result;
-use kops_agent_host::{Applied, Error as HostError, Host};
+use kops_agent_host::{Applied, Host};
 use kops_agent_source::bootstrap_client;
-use kops_agent_spec::HashMismatch;
-use kops_agent_spec::failure::Kind;
+use kops_agent_spec::failure::{Kind, hashes_of_chain};
 
 use crate::failure::kind_of;
 use crate::pacing::is_not_paced;
-use kops_agent_source::SpecDiffers;
 
 /// Why a run applies the last applied state instead of the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,22 +24,16 @@ pub enum Instead {
 impl Instead {
     /// Classifies an error on a machine whose last applied state is `applied`.
     pub(super) fn from_error(error: &anyhow::Error, applied: &Applied) -> Instead {
-        let of_file = || {
-            let found = error.chain().find_map(|cause| cause.downcast_ref::<HashMismatch>())?;
-            Some((&found.expected, &found.actual))
-        };
-        let of_spec = || {
-            let found = error.chain().find_map(|cause| cause.downcast_ref::<SpecDiffers>())?;
-            // An applied configuration that never equaled the one derived from the spec may differ for another reason
-            // than a newer spec.
-            applied.is_proven.then_some((&found.expected, &found.actual))
-        };
-        match of_file().or_else(of_spec) {
-            Some((expected, actual)) if *expected == applied.config_hash => {
-                Instead::Superseded(actual.clone())
+        let kind = kind_of(error);
+        // An applied configuration that never equaled the one derived from the spec may differ for another reason than a
+        // newer spec.
+        let is_told = kind == Kind::HashMismatch || kind == Kind::SpecDiffers && applied.is_proven;
+        match hashes_of_chain(error.chain()).filter(|_| is_told) {
+            Some(hashes) if hashes.expected == applied.config_hash => {
+                Instead::Superseded(hashes.actual.clone())
             }
             _ if bootstrap_client::is_already_registered(error) => Instead::Registered,
-            _ if kind_of(error) == Kind::FailedBefore => Instead::Refused,
+            _ if kind == Kind::FailedBefore => Instead::Refused,
             _ => Instead::Failed,
         }
     }
@@ -54,18 +46,20 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
     if is_not_paced(error) {
         return Ok(false);
     }
-    let Some(cause) = error.chain().find_map(|cause| cause.downcast_ref::<HostError>()) else {
-        return Ok(true);
-    };
-    Ok(match cause {
-        HostError::FailedBefore(_) => true,
-        // These errors can occur before the first write. The record shows whether a change has begun.
-        HostError::Download(_)
-        | HostError::Certificate(_)
-        | HostError::MissingSecret { .. }
-        | HostError::Invalid { .. }
-        | HostError::Path { .. } => host.unfinished_change()?.is_none(),
-        _ => false,
+    Ok(match kind_of(error) {
+        // These failures can occur before the first write. The record shows whether a change has begun.
+        Kind::DownloadUnavailable
+        | Kind::NoSpace
+        | Kind::ArchiveWrong
+        | Kind::NoAuthority
+        | Kind::BadAuthority
+        | Kind::AuthorityNotValidNow
+        | Kind::CertificateChanged
+        | Kind::CertificateInvalid
+        | Kind::MissingSecret
+        | Kind::InvalidResource
+        | Kind::Path => host.unfinished_change()?.is_none(),
+        kind => !kind.is_of_a_change(),
     })
 }
 

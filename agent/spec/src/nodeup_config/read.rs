@@ -4,35 +4,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
 use super::NodeupConfig;
 use crate::error::SpecError;
-use crate::failure::{Failing, Kind};
+use crate::failure::{Failure, Kind};
 use crate::field_warnings::{self, FieldWarning};
 use crate::yaml::{from_document, ignored_fields, parse_document, parse_yaml};
-
-/// The error for a file that does not have the expected hash.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "{source_file} is not the file the user-data names: its SHA-256 is {actual}, but NodeupConfigHash is \
-     {expected}; run `kops update cluster --yes` and replace this instance, or give the instance the \
-     user-data that belongs to this file"
-)]
-pub struct HashMismatch {
-    /// URL or path of the file.
-    pub source_file: String,
-    /// The hash in the boot config.
-    pub expected: String,
-    /// The actual hash of the file.
-    pub actual: String,
-}
-
-impl Failing for HashMismatch {
-    fn kind(&self) -> Kind {
-        Kind::HashMismatch
-    }
-}
 
 impl NodeupConfig {
     /// Reads a `nodeupconfig.yaml`. Errors contain `url`.
@@ -62,12 +39,18 @@ impl NodeupConfig {
         STANDARD.encode(Sha256::digest(text))
     }
 
-    pub fn verify_hash(text: &[u8], expected: &str, url: &str) -> Result<(), HashMismatch> {
+    /// Checks a file against the hash in the boot config. `url` is the file's URL or path, for the error.
+    pub fn verify_hash(text: &[u8], expected: &str, url: &str) -> Result<(), Failure> {
         let actual = NodeupConfig::hash(text);
         if actual == expected {
             return Ok(());
         }
-        Err(HashMismatch { source_file: url.to_owned(), expected: expected.to_owned(), actual })
+        let problem = format!(
+            "{url} is not the file the user-data names: its SHA-256 is {actual}, but NodeupConfigHash is \
+             {expected}; run `kops update cluster --yes` and replace this instance, or give the instance the \
+             user-data that belongs to this file"
+        );
+        Err(Failure::new(Kind::HashMismatch, problem).with_hashes(expected, actual))
     }
 }
 
