@@ -17,7 +17,8 @@ mod reboot;
 mod rows;
 pub mod table;
 
-pub use authorities::{AUTHORITIES, authorities_digest, different_authorities, read_authorities};
+pub(crate) use authorities::different_authorities;
+pub use authorities::{AUTHORITIES, authorities_digest, read_authorities};
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};
 pub use condition::{
     AGENT_VERSION, CONDITION, CONTROLLER, CurrentCondition, CurrentConditions, FOLLOWED_FROM, NodeReport,

@@ -48,10 +48,13 @@ pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders)
         true => pacing::begin_reboot(&pacing, &host, &controller(conf, root, &host).await?).await?,
         false => Paced::default(),
     };
-    let handled = reboot(root, &host, (order, orders), &mut paced).await;
+    let withdrawn = reboot(root, &host, (order, orders), &mut paced).await;
     paced.end().await;
-    handled
+    withdrawn.map(|Withdrawn| Handled::Withdrawn)
 }
+
+/// The outcome of a reboot that did not begin, because its order was withdrawn.
+struct Withdrawn;
 
 /// Drains the node, and reboots. systemd ends this process. Returns only if the order was withdrawn, or with an error.
 async fn reboot(
@@ -59,17 +62,17 @@ async fn reboot(
     host: &Host,
     (order, orders): (&Order, &Orders),
     paced: &mut Paced,
-) -> Result<Handled> {
+) -> Result<Withdrawn> {
     let pacing = paces(order, root);
     if pacing.drain != DrainMode::Never {
         // The node may have waited half an hour for its slot, so the order may no longer be valid.
         if !is_in_force(orders, order, Kind::NoReboot).await? {
-            return Ok(Handled::Withdrawn);
+            return Ok(Withdrawn);
         }
         paced.drain(&pacing, root, host).await?;
     }
     if !is_in_force(orders, order, Kind::NoReboot).await? {
-        return Ok(Handled::Withdrawn);
+        return Ok(Withdrawn);
     }
     if !paced.has_its_slot() {
         return Err(

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
-use kops_agent_host::{Host, Reset, Resetting};
+use kops_agent_host::{Host, Lock, Reset, Resetting};
+use kops_agent_plan::desired::BOOT_CONFIG;
+use kops_agent_source::BOOT_CONFIG_OF_TOOLBOX;
 
 use super::{condition, environment, install_unit};
 
@@ -28,15 +30,14 @@ const OWN_FILES: [&str; 2] = [environment::OF_NODEUP, "/opt/kops/boot"];
 
 /// Files from the operator or the user-data that make the machine a node of its cluster: the boot config, at each of its
 /// places, and the variables of the packages' units. Without `--purge`, these files stay.
-const GIVEN: [&str; 3] =
-    ["/opt/kops/conf/kube_env.yaml", "/var/lib/toolbox/kops/conf/kube_env.yaml", environment::OF_PACKAGE];
+const GIVEN: [&str; 3] = [BOOT_CONFIG, BOOT_CONFIG_OF_TOOLBOX, environment::OF_PACKAGE];
 
 const METRICS: &str = "/var/lib/prometheus/node-exporter/kops-agent.prom";
 
 pub struct ResetPlan {
     pub reset: Reset,
     /// Files that stay, although they make the machine a node of its cluster.
-    pub left: Vec<String>,
+    left: Vec<String>,
 }
 
 impl ResetPlan {
@@ -104,15 +105,14 @@ impl ResetPlan {
         lines.join("\n")
     }
 
-    /// Resets the machine below `root`.
-    pub async fn carry_out(&self, host: &Host, root: &Path) -> Result<()> {
-        // No other run may begin between these actions.
-        let _lock = host.lock()?;
+    /// Resets the machine below `root`. Returns the lock, so that no other run begins before the caller has reported the end.
+    pub async fn carry_out(&self, host: &Host, root: &Path) -> Result<Lock> {
+        let lock = host.lock()?;
         // Only stopped units cannot report the early warnings again.
         host.stop_units(&of_the_agent(&self.reset), &Tell)?;
         Box::pin(condition::withdraw_warnings(root)).await;
         host.reset(&self.reset, &Tell)?;
-        Ok(())
+        Ok(lock)
     }
 }
 

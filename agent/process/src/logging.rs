@@ -204,12 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn a_log_line_has_no_control_characters_of_a_server() {
+    fn a_log_line_has_no_secrets_and_no_control_characters_of_a_server() {
         let messages = Mutex::new(Vec::new());
-        let logger = OursOnly { inner: Kept(&messages), libraries: true, mask: identity };
+        let mask = |text: String| text.replace("pwned", "***");
+        let logger = OursOnly { inner: Kept(&messages), libraries: true, mask };
         let said = "it answers 400\n\u{1b}]0;pwned\u{7}\u{9b}2J\u{202e}";
         logger.log(&Record::builder().args(format_args!("{said}")).build());
-        assert_eq!(*messages.lock(), ["it answers 400\n ]0;pwned  2J "]);
+        assert_eq!(*messages.lock(), ["it answers 400\n ]0;***  2J "]);
     }
 
     #[test]

@@ -189,8 +189,14 @@ enum Unanswered {
     Failed(anyhow::Error),
 }
 
-impl<E: std::error::Error + Send + Sync + 'static> From<E> for Unanswered {
-    fn from(error: E) -> Unanswered {
+impl From<StoreError> for Unanswered {
+    fn from(error: StoreError) -> Unanswered {
+        Unanswered::Failed(error.into())
+    }
+}
+
+impl From<reqwest::Error> for Unanswered {
+    fn from(error: reqwest::Error) -> Unanswered {
         Unanswered::Failed(error.into())
     }
 }
@@ -287,7 +293,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     let answer = request.send().await.map_err(reqwest::Error::without_url)?;
     if location.has_headers() && answer.status().is_redirection() {
         let problem = format!("the server answered {}, and {NOT_FOLLOWED}", answer.status());
-        return Err(Failure::new(Kind::HashesUnknown, problem).into());
+        return Err(Unanswered::Failed(Failure::new(Kind::HashesUnknown, problem).into()));
     }
     let status = answer.status();
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
@@ -297,7 +303,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     // The server may still have the list, because only the proxy refused the request.
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         let problem = format!("the proxy answered {status} for {}", shown_url(url));
-        return Err(Failure::new(Kind::HashesUnknown, problem).into());
+        return Err(Unanswered::Failed(Failure::new(Kind::HashesUnknown, problem).into()));
     }
     if !status.is_success() {
         return Ok(None);

@@ -12,12 +12,12 @@ use kops_agent_net::tls::NoCaBundle;
 use kops_agent_pki::CertificateError;
 use kops_agent_plan::following::NotFollowed;
 use kops_agent_plan::resolve::Problems;
-use kops_agent_spec::failure::{Failure, Finder, Kind, kind_as, kind_of_chain};
 use kops_agent_spec::SpecError;
+use kops_agent_spec::failure::{Failure, Finder, Kind, kind_as, kind_of_chain};
 use kops_agent_store::StoreError;
 
-use crate::bootstrap_client::BootstrapError;
 use crate::Incomplete;
+use crate::bootstrap_client::BootstrapError;
 
 /// Functions that find the kind of an error of this crate, or of a crate that it uses.
 pub const FINDERS: &[Finder] = &[

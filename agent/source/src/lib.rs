@@ -24,7 +24,9 @@ mod without_store;
 pub use before::Before;
 pub use derivation::{Derivation, Derived, Incomplete, Proof};
 pub use node_spec::{Denied, NodeSpec, trust_the_boot_configs_authority};
-pub use options::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions, default_conf};
+pub use options::{
+    BOOT_CONFIG_OF_TOOLBOX, ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions, default_conf,
+};
 pub use origin::Origin;
 pub use reading::{boot_config, read, read_of_derivation, read_of_group};
 pub use store_files::{StoreFile, StoreFiles, each};

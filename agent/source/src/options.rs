@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kops_agent_net::retry::Retries;
+use kops_agent_plan::desired::BOOT_CONFIG;
 use kops_agent_plan::following::Follow;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
-/// Where kOps' boot script writes the boot config (pkg/model/resources/nodeup.go).
-const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// The path of the boot config where `/opt` is read-only, as on Container-Optimized OS.
-const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
+pub const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
 
 /// The boot config of this machine.
 pub fn default_conf() -> PathBuf {

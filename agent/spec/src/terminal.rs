@@ -1,5 +1,9 @@
 //! Makes untrusted text safe for terminals and logs. Servers, stores and files may contain any text.
 
+/// The maximum length of a problem that a command shows, in characters. The limit is needed because a kubelet may write any text into its
+/// own Node.
+pub const SHOWN_OF_PROBLEM: usize = 600;
+
 /// Whether a character controls a terminal, breaks a line or changes the writing direction.
 pub fn steers(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -156,16 +156,13 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// The removal as text.
+    /// One line for each object and each problem.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (sign, lines) in [("-", &self.deleted), ("kept", &self.kept), ("!", &self.problems)] {
             for line in lines {
                 let _ = writeln!(text, "{sign} {}", one_line(line, usize::MAX));
             }
-        }
-        if !self.is_done {
-            text.push_str("Nothing was changed. To delete these objects, add --yes.\n");
         }
         text
     }

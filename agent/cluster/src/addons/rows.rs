@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use kops_agent_spec::terminal::{columns, one_line};
 use serde::Serialize;
 
-/// How many characters of a hash the table shows.
-const SHOWN_OF_HASH: usize = 12;
+use crate::fleet::short_hash;
+use crate::fleet::table::shown;
 
 /// The state of an add-on in the cluster, compared with the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -68,10 +68,7 @@ impl Row {
         if rows.is_empty() {
             return "There are no add-ons.\n".to_owned();
         }
-        let short = |hash: &str| match hash.is_empty() {
-            true => "-".to_owned(),
-            false => hash.chars().take(SHOWN_OF_HASH).collect(),
-        };
+        let short = |hash: &str| shown(&short_hash(hash));
         let header = ["NAME", "NAMESPACE", "STATE", "INSTALLED", "CHANNEL"].map(str::to_owned);
         let line = |row: &Row| {
             let (name, namespace, state) =

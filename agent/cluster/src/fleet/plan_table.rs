@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use kops_agent_spec::terminal::{cell, columns, one_line};
+use kops_agent_spec::terminal::{SHOWN_OF_PROBLEM, cell, columns, one_line};
 
-use super::table::{SHOWN_OF_PROBLEM, shown};
+use super::table::shown;
 use super::{GroupPlan, Next, NextPlan, NodePlan, Outcome, State, named, short_hash};
 
 /// Maximum number of node names in a line below the table, and of lines of one kind for a group.

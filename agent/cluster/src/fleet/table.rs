@@ -2,13 +2,9 @@
 
 use std::fmt::Write as _;
 
-use kops_agent_spec::terminal::{cell, columns, one_line};
+use kops_agent_spec::terminal::{SHOWN_OF_PROBLEM, cell, columns, one_line};
 
 use super::{Row, SeenCertificate, different_authorities, short_hash};
-
-/// Maximum length of a problem, in characters. The limit is needed because a kubelet may write any text into its own
-/// Node.
-pub const SHOWN_OF_PROBLEM: usize = 600;
 
 /// A cell of a table. An empty text becomes `-`.
 pub(crate) fn shown(text: &str) -> String {

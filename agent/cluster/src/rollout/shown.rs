@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
 
-use kops_agent_spec::terminal::{columns, one_line};
+use kops_agent_spec::terminal::{SHOWN_OF_PROBLEM, columns, one_line};
 
 use super::{Estimate, Phase, Policy, PolicyState, PolicyStatus, Rollout, State, Status};
 use crate::fleet::short_hash;
-use crate::fleet::table::{SHOWN_OF_PROBLEM, shown};
+use crate::fleet::table::shown;
 use crate::labels::INSTANCE_GROUP;
 
 /// The end of a problem text that the node has cut.

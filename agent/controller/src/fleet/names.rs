@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::PartialObjectMeta;
-use tokio::runtime::Builder;
 
 use kops_agent_cluster::labels::INSTANCE_GROUP;
 use kops_agent_kube::api_error::{ApiError, answer};
@@ -15,15 +14,13 @@ use kops_agent_kube::{Chosen, client_without_login, list_pages};
 /// Asks the API server for the names of the Nodes, each with its instance group. Runs no login program. `None` if the API server is not
 /// known, or does not answer. Leaves out names with characters that mean something to a shell: Kubernetes has no such names, but a wrong
 /// server may. The parameters choose the kubeconfig as in [`Chosen::find`].
-pub fn from_api_server(
+pub async fn from_api_server(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
     of_machine: Option<&Path>,
 ) -> Option<Vec<(String, String)>> {
     let chosen = Chosen::find(kubeconfig, context, of_machine, |name| std::env::var_os(name)).ok()?;
-    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
-    let asking = async { names_and_groups(client_without_login(&chosen).ok()?).await.ok() };
-    let mut names = runtime.block_on(asking)?;
+    let mut names = names_and_groups(client_without_login(&chosen).ok()?).await.ok()?;
     let is_plain = |name: &str| name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c));
     names.retain(|(node, group)| !node.is_empty() && is_plain(node) && is_plain(group));
     Some(names)

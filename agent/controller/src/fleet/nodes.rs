@@ -31,7 +31,7 @@ pub async fn groups_of_nodes(client: Client) -> Result<BTreeSet<String>, ApiErro
     Ok(nodes.into_iter().map(|node| node.group).filter(|group| !group.is_empty()).collect())
 }
 
-pub fn seen(node: NodeObject) -> SeenNode {
+pub(super) fn seen(node: NodeObject) -> SeenNode {
     let status = node.status.unwrap_or_default();
     let condition = |condition: &Condition| SeenCondition {
         status: condition.status.clone(),

@@ -59,7 +59,8 @@ fn names_from_api_server(typed: &[OsString]) -> Option<Vec<(String, String)>> {
     let home = std::env::var_os("HOME");
     let kubeconfig = value_of("--kubeconfig", typed)?.map(|path| without_tilde(&path, home));
     let context = value_of("--context", typed)?;
-    names::from_api_server(kubeconfig.as_deref(), context.as_deref(), of_addons)
+    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+    runtime.block_on(names::from_api_server(kubeconfig.as_deref(), context.as_deref(), of_addons))
 }
 
 /// The value of a flag in a command that is being typed. bash makes `=` a word of its own. The outer `None` means that the value is not

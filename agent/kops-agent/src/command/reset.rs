@@ -26,7 +26,7 @@ pub(super) async fn run(args: &ResetArgs) -> Result<u8> {
     if !args.yes && !is_confirmed()? {
         return Err(Failure::new(Kind::Stopped, "nothing was reset").into());
     }
-    plan.carry_out(&host, &args.root).await?;
+    let _lock = plan.carry_out(&host, &args.root).await?;
     output::print_text("This machine is no longer a node.\n")?;
     Ok(exit::CONVERGED)
 }

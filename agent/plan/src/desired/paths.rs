@@ -7,7 +7,7 @@ use crate::resolve::distribution::Distribution;
 
 /// The path at which packages install kops-agent. If kops-agent is installed elsewhere, its path replaces this path in the units' texts.
 pub const PACKAGED_PROGRAM: &str = "/usr/bin/kops-agent";
-/// The path of the boot config in the texts of packaged units.
+/// The path to which kOps' boot script writes the boot config (pkg/model/resources/nodeup.go). Texts of packaged units contain it.
 pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// Directory from which kubelet runs static pods.
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";

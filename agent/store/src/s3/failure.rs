@@ -87,12 +87,12 @@ impl S3Failure {
         let region =
             || response.headers().get("x-amz-bucket-region").map(|name| Region::new(name.to_owned()));
         match (status, answer.said.code.as_str()) {
+            (429 | 500.., _) | (_, "SlowDown" | "RequestTimeout" | "Throttling" | "ThrottlingException") => {
+                S3Failure::passing(format!("it answers {}", answer.in_words()))
+            }
             (301 | 307, _)
             | (_, "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed") => {
                 S3Failure::OtherRegion { region: region(), answer }
-            }
-            (429 | 500.., _) | (_, "SlowDown" | "RequestTimeout" | "Throttling" | "ThrottlingException") => {
-                S3Failure::passing(format!("it answers {}", answer.in_words()))
             }
             _ => S3Failure::Answered(answer),
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use kops_agent_cluster::addons::{Addon, Report};
+use kops_agent_cluster::fleet::short_hash;
 use kops_agent_spec::failure::Failure;
 use parking_lot::Mutex;
 
@@ -164,7 +165,7 @@ fn done(manifest_hash: &str, report: &Report) -> String {
     if report.marked_nodes > 0 {
         parts.push(format!("{} Nodes marked for replacement", report.marked_nodes));
     }
-    let version: String = manifest_hash.chars().take(12).collect();
+    let version = short_hash(manifest_hash);
     let of_version = if version.is_empty() { String::new() } else { format!(" ({version})") };
     format!("the add-on {} was applied{of_version}: {}", report.name, parts.join("; "))
 }

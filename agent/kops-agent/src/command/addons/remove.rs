@@ -15,7 +15,10 @@ pub(super) async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
     let removal = remove(&scene, &args.name, args.yes).await?;
     match args.output {
         Output::Json => output::print_json(&removal)?,
-        Output::Text => output::print_text(&removal.text())?,
+        Output::Text if removal.is_done => output::print_text(&removal.text())?,
+        Output::Text => output::print_text(
+            &(removal.text() + "Nothing was changed. To delete these objects, add --yes.\n"),
+        )?,
     };
     Ok(if removal.problems.is_empty() { exit::CONVERGED } else { exit::FAILED })
 }

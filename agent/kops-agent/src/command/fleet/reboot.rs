@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 
 use kops_agent_cluster::fleet::named;
-use kops_agent_cluster::fleet::table::SHOWN_OF_PROBLEM;
 use kops_agent_cluster::rollout::{Blockers, MOST_BOOTS, Rollout, State, boots_to_end};
 use kops_agent_controller::fleet::nodes;
 use kops_agent_controller::rollout::Stored;
@@ -13,6 +12,7 @@ use kops_agent_controller::rollout::operator::new_id;
 use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
 use kops_agent_spec::failure::{Failure, Kind};
+use kops_agent_spec::terminal::SHOWN_OF_PROBLEM;
 
 use super::must_exist;
 use super::rollout::{begin, client};

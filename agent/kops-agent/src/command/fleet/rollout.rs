@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::time::sleep;
 
-use kops_agent_cluster::fleet::table::SHOWN_OF_PROBLEM;
 use kops_agent_cluster::rollout::shown::{Shown, table};
 use kops_agent_cluster::rollout::{Blockers, Rollout, State};
 use kops_agent_controller::fleet::nodes::groups_of_nodes;
@@ -17,6 +16,7 @@ use kops_agent_kube::Client;
 use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
 use kops_agent_process::stop;
+use kops_agent_spec::terminal::SHOWN_OF_PROBLEM;
 
 use super::must_exist;
 use crate::cli::{KubeconfigArgs, Output, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};

@@ -3,13 +3,14 @@
 use anyhow::{Context, Result};
 use time::OffsetDateTime;
 
-use kops_agent_cluster::fleet::table::{SHOWN_OF_PROBLEM, table};
+use kops_agent_cluster::fleet::table::table;
 use kops_agent_cluster::fleet::{Row, rows};
 use kops_agent_controller::fleet::{nodes, slots};
 use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::node_api::Nodes;
 use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
+use kops_agent_spec::terminal::SHOWN_OF_PROBLEM;
 
 use super::watching;
 use crate::cli::{FleetStatusArgs, Output};

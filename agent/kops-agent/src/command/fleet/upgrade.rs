@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 
 use kops_agent_cluster::fleet::named;
-use kops_agent_cluster::fleet::table::SHOWN_OF_PROBLEM;
 use kops_agent_cluster::rollout::{
     Blockers, DrainMode, PROGRAM_FILE, ProgramFile, Rollout, State, UpgradeChoice,
 };
@@ -16,6 +15,7 @@ use kops_agent_controller::rollout::operator::{new_id, without_running};
 use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
 use kops_agent_spec::failure::{Failure, Kind};
+use kops_agent_spec::terminal::SHOWN_OF_PROBLEM;
 
 use super::must_exist;
 use super::rollout::{begin, client};
