@@ -6,24 +6,25 @@
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::marker::PhantomData;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::{self, JoinHandle, sleep};
-use std::time::{Duration, Instant};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
 use crate::authority::{Authority, Pair};
+use crate::polling::poll;
 use crate::ports::free_port;
 
 /// The names in the server's certificate. The machines of the test cluster use the last name.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "api.internal.c.example.com"];
 const START_WITHIN: Duration = Duration::from_secs(300);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A slow etcd alternately stops for `SLOW_FOR` and runs for `FAST_FOR`.
 const SLOW_FOR: Duration = Duration::from_millis(600);
 const FAST_FOR: Duration = Duration::from_millis(200);
@@ -104,13 +105,11 @@ impl ApiServer {
             .arg(format!("--service-account-signing-key-file={}", path("service-account.key")));
         let mut process = Process::start(command, &self.folder.path().join("kube-apiserver.log"))?;
         let admin = self.kubeconfig("admin", &["system:masters"])?;
-        let deadline = Instant::now() + START_WITHIN;
-        while !self.is_ready(&admin)? {
-            ensure!(Instant::now() < deadline, "kube-apiserver is not ready in time:\n{}", process.log());
-            process.ensure_runs("kube-apiserver")?;
-            self.etcd.ensure_runs("etcd")?;
-            sleep(LOOK_EVERY);
-        }
+        let started = poll(START_WITHIN, || {
+            let running = process.ensure_runs("kube-apiserver").and_then(|()| self.etcd.ensure_runs("etcd"));
+            if running.is_err() { Some(running) } else { self.is_ready(&admin).then_some(Ok(())) }
+        });
+        started.with_context(|| format!("kube-apiserver is not ready in time:\n{}", process.log()))??;
         self.api_server = Some(process);
         Ok(())
     }
@@ -205,10 +204,13 @@ impl ApiServer {
         self.folder.path().join("ca.crt")
     }
 
-    fn is_ready(&self, admin: &Path) -> anyhow::Result<bool> {
-        // The API server creates the namespace `kube-system` shortly after it reports ready.
-        Ok(self.kubectl_with(admin, &["get", "--raw", "/readyz"], "").is_ok()
-            && self.kubectl_with(admin, &["get", "namespace", "kube-system"], "").is_ok())
+    fn is_ready(&self, admin: &Path) -> bool {
+        let is_there = |path| self.kubectl_with(admin, &["get", "--raw", path], "").is_ok();
+        // kubectl costs much more than a connection, which the API server refuses for seconds.
+        TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok()
+            && is_there("/readyz")
+            // The API server creates this namespace shortly after it reports ready.
+            && is_there("/api/v1/namespaces/kube-system")
     }
 
     fn kubectl_with(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> anyhow::Result<String> {

@@ -34,6 +34,7 @@ pub mod metrics;
 pub mod name_server;
 mod objects;
 pub mod openstack;
+pub mod polling;
 pub mod ports;
 pub mod program;
 pub mod proxy;

@@ -2,13 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
-use std::{fs, process, thread};
+use std::time::Duration;
+use std::{fs, process};
 
+use kops_agent_tests::polling::poll;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::script;
+
+/// The timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A test machine. Dropping it kills the machine's processes and removes its disk.
 pub struct Machine {
@@ -219,31 +223,18 @@ impl Machine {
         self.run(&["systemctl", "show", "--value", "--property", property, unit]).trim().to_owned()
     }
 
-    /// Calls `answer` every 100 ms until it returns `Some`. Panics after 300 s. The message contains the console's and the
-    /// journal's text.
+    /// Calls `answer` until it returns `Some`. Panics after 300 s. The message contains the console's and the journal's text.
     #[track_caller]
     pub fn until<T>(&self, what: &str, answer: impl Fn() -> Option<T>) -> T {
-        self.until_within(Duration::from_secs(300), what, answer)
-    }
-
-    #[track_caller]
-    fn until_within<T>(&self, timeout: Duration, what: &str, answer: impl Fn() -> Option<T>) -> T {
-        let since = Instant::now();
-        loop {
-            if let Some(answer) = answer() {
-                return answer;
-            }
-            if since.elapsed() > timeout {
-                let console = fs::read_to_string(self.work().join("console.log")).unwrap_or_default();
-                let journal = if self.leader().is_empty() {
-                    String::new()
-                } else {
-                    self.try_run(&["journalctl", "--no-pager", "--lines=100"]).stdout
-                };
-                panic!("{}: waited in vain until {what}\n{console}\n{journal}", self.name);
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
+        poll(TIMEOUT, answer).unwrap_or_else(|| {
+            let console = fs::read_to_string(self.work().join("console.log")).unwrap_or_default();
+            let journal = if self.leader().is_empty() {
+                String::new()
+            } else {
+                self.try_run(&["journalctl", "--no-pager", "--lines=100"]).stdout
+            };
+            panic!("{}: waited in vain until {what}\n{console}\n{journal}", self.name);
+        })
     }
 
     fn work(&self) -> PathBuf {

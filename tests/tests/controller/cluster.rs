@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kops_agent_tests::api_server::ApiServer;
 use kops_agent_tests::ec2::Ec2;
 use kops_agent_tests::gce::Gce;
+pub use kops_agent_tests::polling::eventually;
 use kops_agent_tests::program::kops_agent;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -31,16 +31,6 @@ pub const TIMEOUT: Duration = Duration::from_secs(300);
 /// The id of the instance with this number.
 pub fn id(number: usize) -> String {
     format!("i-{number:017x}")
-}
-
-/// Waits until `is_so` is true. Panics after `TIMEOUT`.
-#[track_caller]
-pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// The path of a file in the repository.

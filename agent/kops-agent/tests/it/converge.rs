@@ -8,14 +8,13 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use crate::example::{Ended, Machine, keysets};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::{BUCKET, CONTROL_PLANE, NODES, releases};
+use kops_agent_tests::polling::eventually;
 use kops_agent_tests::stand_ins::Releases;
 use serde_json::Value;
 
@@ -229,14 +228,6 @@ fn a_folder_and_a_bucket_give_the_same_node() {
     assert!(over_s3 == of_folder.stdout, "the store's place changes the node");
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(120), "waited in vain until {what}");
-        sleep(Duration::from_millis(5));
-    }
-}
-
 fn begun(machine: &Machine) -> std::process::Child {
     machine.downloads().break_path(KUBELET, Fault::StallsHalfway);
     machine.agent("converge").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
@@ -257,7 +248,7 @@ fn a_run_that_was_killed_is_finished_by_the_next() {
 
     let mut agent = begun(&killed);
     let cache = killed.root().join("var/cache/nodeup");
-    wait_until("half of the kubelet is there", || has_half_of_the_kubelet(&cache));
+    eventually("half of the kubelet is there", || has_half_of_the_kubelet(&cache));
     agent.kill().unwrap();
     agent.wait().unwrap();
     assert_eq!(killed.files(), [""; 0], "written before everything was verified");
@@ -284,7 +275,7 @@ fn two_runs_at_once_keep_out_of_each_others_way() {
     let machine = Machine::new(NODES);
     let mut first = begun(&machine);
     let cache = machine.root().join("var/cache/nodeup");
-    wait_until("the first is at work", || has_half_of_the_kubelet(&cache));
+    eventually("the first is at work", || has_half_of_the_kubelet(&cache));
     let process = format!("process {}", first.id());
     machine.run("converge", &[]).with(1, &["another kops-agent is running", &process]);
     first.kill().unwrap();

@@ -6,10 +6,9 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use kops_agent_tests::example_store::NODES;
+use kops_agent_tests::polling::eventually;
 use serde_json::{Value, json};
 
 use crate::example::api_server::ApiServer;
@@ -57,14 +56,6 @@ fn follow(machine: &Machine, server: &ApiServer) -> Following {
     let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).stderr(Stdio::piped()).args(["fleet", "follow", "--root"]);
     Following(agent.arg(machine.root()).spawn().unwrap())
-}
-
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(300), "not in time: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn reboots(machine: &Machine) -> usize {

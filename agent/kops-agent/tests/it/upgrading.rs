@@ -15,7 +15,6 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use kops_agent_process::version;
 use kops_agent_tests::digest::sha256_hex;
@@ -23,6 +22,7 @@ use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use kops_agent_tests::kops_controller::{Asked, KopsController, Mood};
 use kops_agent_tests::loopback::LoopbackServer;
+use kops_agent_tests::polling::eventually;
 use serde_json::{Value, json};
 
 use crate::cloud_facts::{INSTANCE, metadata, on_ubuntu};
@@ -283,14 +283,6 @@ impl Scene {
 
 fn program_file(version: &str, url: &str, sha256: &str) -> String {
     format!("version: {version}\nprograms: {{{ARCHITECTURE}: {{url: '{url}', sha256: {sha256}}}}}\n")
-}
-
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(300), "not in time: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A program that prints `version`, and passes the check of the service that follows rollouts. `verify` is the shell
