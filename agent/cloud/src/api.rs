@@ -54,7 +54,6 @@ pub(crate) struct ErrorBody {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The API asks for fewer requests.
     Throttled,
     Forbidden,
     NotFound,
@@ -72,7 +71,6 @@ impl Meaning {
     }
 }
 
-/// A request to an API: the action, and the endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) api: &'static Api,
@@ -96,7 +94,6 @@ pub struct ErrorAnswer {
     pub message: String,
     /// Advice; begins with punctuation, or is empty.
     advice: String,
-    /// The pause that the API asks for, if any.
     retry_after: Option<Duration>,
 }
 
@@ -249,7 +246,6 @@ impl ApiError {
         matches!(self, ApiError::NotFound(_))
     }
 
-    /// Whether the API does not permit the request.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, ApiError::Forbidden(_))
     }

@@ -19,7 +19,7 @@ use crate::metadata::MetadataError;
 use crate::remembered::RememberedFacts;
 use crate::tpm::OpenTpm;
 
-/// The retries of a request whose response this node can do without.
+/// The retries of a request whose response is optional for this node.
 pub(crate) const WITHOUT_WAITING: Retries = Retries {
     deadline: Duration::from_secs(15),
     attempt: Duration::from_secs(5),

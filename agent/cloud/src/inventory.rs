@@ -126,9 +126,8 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const PROVEN_BY: ProvenBy = ProvenBy::CallBack;
     /// How a page of the list is requested.
     const PAGED_BY: PagedBy = PagedBy::Number;
-    /// A login from the environment, for clouds whose environment contains no endpoint and no token. The login finds the API and gets
-    /// tokens. By default there is no login. Requests are counted in `calls`. Fails if the cloud needs a login and the environment has
-    /// none.
+    /// Reads a login from the environment, for clouds whose API endpoint and tokens come from a login. By default there is no login.
+    /// Requests are counted in `calls`. Fails if the cloud needs a login and the environment has none.
     fn login(calls: &CloudCalls) -> Result<Option<Arc<dyn Login>>, ApiError> {
         let _ = calls;
         Ok(None)

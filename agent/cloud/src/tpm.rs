@@ -33,7 +33,7 @@ pub use problem::{ResponseCode, TpmFailure, TpmProblem};
 
 /// How many bytes one read of the TPM's memory gets. The TPM of a PC must support at least 512 bytes.
 const BLOCK: u16 = 512;
-/// The size of an answer's header: its tag, size and code.
+/// The size of an answer's header in bytes. The header contains a tag, the answer's size and a response code.
 const HEADER: usize = 10;
 /// The pauses before a postponed command is retried.
 const PAUSES: Pauses = Pauses { first: Duration::from_millis(5), longest: Duration::from_millis(500) };

@@ -52,8 +52,8 @@ pub struct VerifiedNode {
     /// The machine's addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
     /// When the machine last started (AWS and GCE) or was created (other clouds), in seconds since 1970. If a Node's last sign of life is
-    /// older, the Node belongs to an earlier machine with the name. `None` if the cloud does not report the time, or if the cluster has a
-    /// second machine with this Node name, to which the Node may belong.
+    /// before this time, the Node belongs to an earlier machine with the same name. `None` if the cloud does not report the time, or if the
+    /// cluster has a second machine with this Node name, to which the Node may belong.
     pub launched: Option<i64>,
 }
 
@@ -142,7 +142,6 @@ pub struct Examined<'a> {
     /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not contain the time. A token
     /// without a time is useless to an eavesdropper.
     pub signed_at: Option<i64>,
-    /// The proof that the machine itself made the request.
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,

@@ -45,7 +45,7 @@ fn advice(action: &str, status: u16, code: &str) -> String {
     }
 }
 
-/// Auto Scaling may begin an instance's lifecycle action at most this long after the instance starts. Usually the action begins within
+/// The longest time from the start of an instance until Auto Scaling begins the instance's lifecycle action. Usually this takes only
 /// seconds.
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 

@@ -38,8 +38,8 @@ impl Endpoint {
     }
 }
 
-/// The end of the environment variable's name, after `AWS_ENDPOINT_URL_`: the AWS service id. The id of Auto Scaling differs from the name
-/// in its host.
+/// The AWS service id, which is the suffix of the environment variable `AWS_ENDPOINT_URL_…`. For Auto Scaling, the id differs from the
+/// service's name in host names.
 fn variable_suffix(service: &str) -> String {
     match service {
         "autoscaling" => "AUTO_SCALING".into(),

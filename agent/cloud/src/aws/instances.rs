@@ -19,7 +19,7 @@ use crate::api::{self, ApiError};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// How long a question about an instance waits for further questions, so that one call can answer several of them.
+/// How long the first question of a batch waits, so that one call can answer several questions.
 const WINDOW: Duration = Duration::from_millis(50);
 /// The maximum number of instances in one call (EC2's developer guide, "Pagination in the Amazon EC2 API": no more than 1,000
 /// IDs).

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::verify::seconds_of;
 
-/// The prefix of the code of a machine's power state.
+/// Status codes that report a machine's power state begin with this prefix.
 const POWER_STATE: &str = "powerstate/";
 
 #[derive(Debug, Deserialize)]

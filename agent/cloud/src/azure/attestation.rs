@@ -54,7 +54,7 @@ const CA_ISSUERS: &str = "1.3.6.1.5.5.7.48.2";
 pub struct Attestation {
     roots: Arc<RootCertStore>,
     client: Client,
-    /// The folder from which issuers are fetched.
+    /// The URL of the folder with the issuers' certificates.
     folder: Url,
     issuers: Mutex<BTreeMap<Issuer, Remembered>>,
     claims: Claims,
@@ -83,9 +83,7 @@ enum NoIssuer {
     #[error("{place}: {cause}")]
     Unavailable { place: Url, cause: String },
     /// None of the URLs has the certificate of this issuer.
-    #[error(
-        "none of the URLs in the signing certificate returns the certificate of that certificate's issuer"
-    )]
+    #[error("none of the issuer URLs in the signing certificate returns the issuer's certificate")]
     None,
 }
 
@@ -169,7 +167,7 @@ impl Attestation {
         let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;
         let (signer, roots) = (signer.clone(), self.roots.clone());
         let checking = spawn_blocking(move || {
-            // The check continues even if the connection closes. Therefore the check holds its permit until it ends.
+            // The check continues even if the connection closes. Therefore the permit is held until the end of the check.
             let _turn = turn;
             if !signer.has_signed() {
                 return Err(refused("the key of its certificate has not signed it"));

@@ -23,7 +23,6 @@ struct Compute {
 
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The id of the subscription.
     #[serde(rename = "subscriptionId")]
     pub(super) subscription: String,
     #[serde(rename = "resourceGroupName")]

@@ -52,8 +52,8 @@ impl GceAuthenticator {
         let (sender, receiver) = oneshot::channel();
         let (tpm, timeout) = (self.tpm.clone(), self.timeout);
         let sign = move || Tpm::open(tpm.as_ref(), timeout)?.sign(KEY_TEMPLATE, &data);
-        // The kernel blocks a thread that waits for a TPM, and the wait cannot be cancelled. At the end of a run, its runtime waits for
-        // blocking tasks, but not for a plain thread.
+        // The kernel blocks a thread that waits for a TPM, and the wait cannot be cancelled. At the end of a run, the Tokio runtime waits
+        // for its blocking tasks, but not for a thread from `std::thread`.
         let work = move || {
             let signed = sign();
             drop(at_work);

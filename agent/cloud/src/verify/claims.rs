@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::admission::{Admission, Admitted, Limits};
 use super::{Origin, Refusal};
 
-/// With [`KEPT_FOR`], these limits permit three requests with false claims a second from all addresses together, and one from each address.
+/// With [`KEPT_FOR`], these limits permit three false claims per second from all addresses together, and one per second from each address.
 const LIMITS: Limits = Limits {
     at_once: 10,
     at_once_of_one: 3,
