@@ -30,7 +30,7 @@ pub struct GroupPlan {
     pub current: usize,
     pub superseded: usize,
     pub unknown: usize,
-    /// The name of the node with the newest plan, whose change is shown as the change of the group. `None` without a plan.
+    /// The name of the node with the newest plan. The change of this node is shown for the whole group. `None` if no node has a plan.
     pub from: Option<String>,
     /// The change of the node in `from`.
     pub next: Option<Next>,
@@ -54,7 +54,7 @@ pub struct NodePlan {
     pub next: Option<Next>,
     /// Whether the node needs a new machine. A rollout does not replace machines.
     pub machine: MachineComparison,
-    /// The newest configuration of its group that the node knows.
+    /// The hash of the group's newest configuration, as far as this node knows.
     #[serde(skip)]
     newest: String,
 }
@@ -184,8 +184,8 @@ fn group_plan(group: &str, mut nodes: Vec<NodePlan>, now: OffsetDateTime) -> Gro
     }
 }
 
-/// The note that the nodes of a group disagree about the newest configuration of the group. The nodes may disagree because each node reads
-/// the store at a different time, up to an hour before its report.
+/// A note for a group whose nodes report different newest configurations; `None` if the reports agree. The reports may differ, because each
+/// node reads the store at a different time, up to an hour before its report.
 fn configurations(nodes: &[NodePlan]) -> Option<String> {
     let mut by_hash: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.state != State::Unknown) {

@@ -205,8 +205,8 @@ pub fn is_at_work(instance: &ManagedInstance) -> bool {
     instance.status == AT_WORK
 }
 
-/// The names and addresses in the serving certificate of an instance's kubelet: the addresses of the first network interface that has any
-/// (upstream: `GetInstanceCertificateAlternateNames`).
+/// The names and addresses in the serving certificate of an instance's kubelet: all addresses of the first network interface with an
+/// address (upstream: `GetInstanceCertificateAlternateNames`).
 pub fn certificate_names(instance: &GceInstance) -> Vec<String> {
     let of_interface = |interface: &GceNetworkInterface| {
         let addresses = [interface.network_ip.clone(), interface.ipv6_address.clone()];

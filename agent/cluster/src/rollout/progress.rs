@@ -30,7 +30,7 @@ impl Progress {
     }
 }
 
-/// The last written status of the nodes with orders, and the pods that were listed after it.
+/// The last written status of the nodes with orders, and the containers that were listed after this status was written.
 pub(super) struct Recorded<'a> {
     pub(super) ordered: &'a BTreeMap<String, Order>,
     pub(super) failed: &'a BTreeSet<String>,
@@ -133,8 +133,8 @@ pub(super) fn depends_on_api_server(
     progress(course, &not_ready, hash, recorded, now) != progress(course, member, hash, recorded, now)
 }
 
-/// The authorities that a node must trust. A worker gets the authorities with its boot config, so they may change while the hash of its
-/// configuration stays.
+/// The authorities that a node must trust. A worker gets the authorities with its boot config. So the authorities may change although the
+/// hash of the worker's configuration stays the same.
 struct Authorities<'a> {
     /// `None` if no authorities are compared.
     wanted: Option<&'a str>,
