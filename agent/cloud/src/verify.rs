@@ -125,8 +125,8 @@ impl Refusal {
 pub enum Proof {
     /// The token, which no other machine could have made.
     Token,
-    /// The source address proves the machine, because the cloud lets only this machine use the address. The token alone proves nothing,
-    /// because any machine can create it. A pod that sends from its machine's address passes, too.
+    /// The source address proves which machine made the request, because the cloud lets only this machine use the address. The token alone
+    /// proves nothing, because any machine can create it. A pod that sends from its machine's address passes, too.
     Address,
     /// The machine's answer to the call-back. The token alone proves nothing, because any machine can create it.
     CallBack {

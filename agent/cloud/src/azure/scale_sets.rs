@@ -49,7 +49,7 @@ struct Inner {
     /// The names of all scale sets, in lower case.
     names: Singleflight<BTreeSet<String>, ApiError>,
     sets: Mutex<BTreeMap<SetName, Arc<ScaleSet>>>,
-    /// The addresses of all machines of each scale set when they were last listed.
+    /// The addresses of all machines of each scale set, from the last list of the scale set.
     addresses: Arc<Mutex<BTreeMap<SetName, BTreeSet<IpAddr>>>>,
 }
 

@@ -26,8 +26,8 @@ const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_
 /// The maximum age of a group's list. A list that does not show a Node's instance as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a group's cached list for an unverified request, multiplied by the number of the list's pages. Google lists a machine
-/// before the machine starts. The machine takes longer than this age until its first request, so even a cached list has the machine. A
-/// machine that the list lacks is rejected, and retries.
+/// before the machine starts, and the machine sends its first request more than this time later. So even a cached list contains the
+/// machine. A machine that the list lacks is rejected, and retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;

@@ -29,7 +29,7 @@ pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, Meta
     Ok(local_ipv4)
 }
 
-/// The id of the server, from a config drive or else from the metadata service, in upstream's order (`getMetadata` in its `metadata.go`).
+/// The id of the server, from a config drive or else from the metadata service, as in upstream (`getMetadata` in upstream's `metadata.go`).
 /// `root` is the root directory of this machine. If both sources fail, the error contains both reasons.
 pub(super) async fn server_id(
     root: &Path,

@@ -135,7 +135,7 @@ mod tests {
         }
         assert!(enter(&claims, 1).now_or_never().is_none());
         assert!(enter(&claims, 2).now_or_never().is_some_and(|place| place.is_ok()));
-        // A false claim costs at most two requests: a list and a key. All false claims of a second cost less than a third of the 25
+        // A false claim costs at most two requests: a list and a key. All false claims within a second cost less than a third of the 25
         // requests that Google permits in a second.
         let lies = LIMITS.at_once as f64 / KEPT_FOR.as_secs_f64();
         assert!(2.0 * lies < 25.0 / 3.0);

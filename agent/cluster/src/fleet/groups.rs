@@ -21,7 +21,7 @@ pub(super) const STALE: Duration = Duration::hours(3);
 /// The maximum number of configurations in a note.
 const NAMED: usize = 3;
 
-/// The nodes of an instance group, and the change that waits for them.
+/// The nodes of an instance group, and their pending change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupPlan {
@@ -40,7 +40,7 @@ pub struct GroupPlan {
     pub nodes: Vec<NodePlan>,
 }
 
-/// One node, and the change that waits for it.
+/// One node, and its pending change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePlan {
@@ -50,7 +50,7 @@ pub struct NodePlan {
     pub why: String,
     /// When the node last reported, in RFC 3339; empty if it has never reported.
     pub told_at: String,
-    /// The change that waits for the node, if it does not run its group's current configuration; `None` if its Node has no valid plan.
+    /// The pending change of a node that does not run its group's current configuration; `None` if the Node has no valid plan.
     pub next: Option<Next>,
     /// Whether the node needs a new machine. A rollout does not replace machines.
     pub machine: MachineComparison,
@@ -137,7 +137,7 @@ fn node_plan(node: &SeenNode, now: OffsetDateTime) -> NodePlan {
     }
 }
 
-/// The change that waits for a node that does not run its group's current configuration, or why the change is not known.
+/// The pending change of a node that does not run its group's current configuration, or why the change is not known.
 fn next(node: &SeenNode, runs: &str, now: OffsetDateTime) -> Result<Next, String> {
     if node.next.is_empty() {
         return Err(

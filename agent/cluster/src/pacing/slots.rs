@@ -41,7 +41,7 @@ impl Slot {
         !self.holder.is_empty() && !self.has_expired
     }
 
-    /// The time for which the last holder has held slots without a rest, as of `now`, in seconds.
+    /// The time in seconds, as of `now`, for which the last holder has held slots without a pause of [`REST_SECONDS`].
     fn held_until(&self, now: i64) -> i64 {
         let end = match self.holder.is_empty() {
             true => self.renewed,

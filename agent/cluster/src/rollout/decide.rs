@@ -152,8 +152,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether the rollout is running, but only waits: no node is at work, and no order is given or taken back. A rollout that waits for a
-    /// check of blockers, or for the answer of an API server, does not count.
+    /// Whether the rollout is running, but only waits: no node is at work, and no order is given or taken back. The result is `false` if
+    /// blockers or API servers must be checked first.
     pub(super) fn only_waits(&self) -> bool {
         self.blockers_to_check.is_none()
             && self.api_servers_to_ask.is_empty()

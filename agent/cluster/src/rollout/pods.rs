@@ -105,8 +105,8 @@ impl PodCheck {
         goes_on.then(|| self.clone())
     }
 
-    /// The check after the node's pods were listed, because the check was due ([`PodCheck::is_due`]). `None` if no container crashes more
-    /// than before. `ordered` is the time of the node's order.
+    /// Updates the check after the node's pods were listed. The caller lists them when the check is due ([`PodCheck::is_due`]). `None` if
+    /// no container crashes more than before. `ordered` is the time of the node's order.
     pub(super) fn after_listing(
         &self,
         ordered: Option<OffsetDateTime>,
@@ -208,7 +208,7 @@ mod tests {
             (container(40, false), container(42, false)),
             (container(40, true), container(60, true)),
             (container(40, true), container(60, false)),
-            // The manifest of a static pod has changed, so its restarts begin at 0 again.
+            // The manifest of a static pod has changed, so the restart counter begins at 0 again.
             (container(40, false), container(2, false)),
         ] {
             assert_eq!(problem(one(before.clone()), one(after.clone())), None, "{before:?} {after:?}");

@@ -20,7 +20,8 @@ pub(super) enum Progress {
     Waiting,
     Updating(Order),
     Failed(Order, String),
-    /// The node has carried out its order, and was not healthy in time as a canary ([`Canary::Failed`]). The text is the problem.
+    /// The node has carried out its order, but was not healthy in time when it was observed as a canary ([`Canary::Failed`]). The text is
+    /// the problem.
     FailedCanary(String),
 }
 

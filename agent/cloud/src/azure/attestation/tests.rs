@@ -70,7 +70,7 @@ impl Microsoft {
         format!("{}/pkiops/certs/", self.server.url)
     }
 
-    /// A metadata service. Its certificate says that `file` on the stand-in is the certificate of its issuer.
+    /// A metadata service whose certificate names `file` on the stand-in as the issuer's certificate.
     fn signer(&self, file: &str) -> MetadataService {
         let service =
             MetadataService::named(NAME, &format!("{}{file}", self.folder()), (1975, 4096)).unwrap();
