@@ -144,7 +144,6 @@ pub enum ApiError {
     },
     #[error("cannot make a request to {endpoint}: {cause}")]
     NoRequest { endpoint: String, cause: String },
-    /// The environment variable with the token is unset or invalid.
     #[error(
         "{variable} is not set, or is not a token; set it to a token with read access to the project, for \
          example the token of kops-controller"
@@ -159,7 +158,6 @@ pub enum ApiError {
         /// Whether a later attempt may find the setting.
         may_pass: bool,
     },
-    /// The endpoint in the environment is not a valid URL.
     #[error("{variable} is {endpoint:?}, which is not the URL of an API, such as {usual}")]
     BadEndpoint { variable: &'static str, endpoint: String, usual: &'static str },
     /// The API needs TLS, and this host has no CA bundle.

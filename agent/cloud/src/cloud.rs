@@ -67,7 +67,7 @@ pub trait Cloud: Send + Sync {
         Ok(ObservedMachine::new(None, None))
     }
 
-    /// Adds the facts `wanted`, on which this node's configuration depends. Facts from an earlier run are reused.
+    /// Adds the facts that `wanted` selects, because this node's configuration depends on them. Facts from an earlier run are reused.
     async fn complete(
         &self,
         facts: &mut Facts,

@@ -137,7 +137,7 @@ pub trait ControlPlane: Send + Sync {
     }
 
     /// Whether upstream's kops-controller labels Nodes of this cloud. If not, the controller always takes labels from the state store,
-    /// because the tags in the cloud would give none.
+    /// because the cloud records no labels.
     fn is_labelled_by_upstream(&self) -> bool {
         true
     }

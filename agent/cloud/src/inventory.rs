@@ -56,7 +56,6 @@ pub struct ListApi {
     pub(crate) endpoint: &'static str,
     /// The environment variable that replaces the endpoint.
     pub(crate) endpoint_variable: &'static str,
-    /// The environment variable with the token.
     pub(crate) token_variable: &'static str,
     /// The header for the token, and the prefix of its value.
     pub(crate) token_header: (&'static str, &'static str),
@@ -93,7 +92,6 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const PROVIDER: CloudProvider;
     /// The environment variables that the API needs, as in [`crate::Cloud::variables`]. The default is the token.
     const VARIABLES: &'static [&'static [&'static str]] = &[&[Self::API.token_variable]];
-    /// A page of the list of machines.
     type Page: DeserializeOwned + Send;
     /// The answer about one machine.
     type One: DeserializeOwned + Send;

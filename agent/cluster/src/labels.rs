@@ -111,8 +111,8 @@ impl LabelPatch {
 /// The labels that a node must have: the labels of its group. If the state store cannot be read, these are the labels that the node's cloud
 /// recorded.
 ///
-/// A label that the cloud recorded is wanted even if the group no longer has it. Until the instance is replaced, upstream's kops-controller
-/// sets the label again whenever it is the leader.
+/// A label that the cloud recorded is wanted even if the group no longer has this label. Otherwise, upstream's kops-controller would set
+/// the label again whenever it is the leader, until the instance is replaced.
 pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) -> Wanted {
     let mut labels = noted(identity);
     match of_group {

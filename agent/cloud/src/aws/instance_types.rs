@@ -17,7 +17,6 @@ use kops_agent_net::retry::Retries;
 
 const ACTION: &str = "DescribeInstanceTypes";
 
-/// EC2 could not be asked about an instance type.
 #[derive(Debug, Error)]
 #[error(
     "cannot ask EC2 for the limits of the instance type {instance_type} ({ACTION}), which this node's configuration \

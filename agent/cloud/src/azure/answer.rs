@@ -76,7 +76,7 @@ fn name_in_path(scale_set: Option<&str>, name: &str) -> Option<String> {
 }
 
 impl MachineAnswer {
-    /// The machine. `scale_set` is the scale set that contains it, if any. `None` if the machine has no number, name or id yet.
+    /// Reads the machine. `scale_set` is the name of the machine's scale set, if any. `None` if the machine has no number, name or id yet.
     pub(super) fn into_machine(self, scale_set: Option<&str>) -> Option<AzureMachine> {
         let MachineProperties { vm_id, provisioning_state, os_profile, instance_view, time_created } =
             self.properties;

@@ -44,7 +44,7 @@ use kops_agent_net::tls;
 /// most unverified connections. To keep kops-controller out, an attacker must open this many connections within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
 /// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for the whole call-back. Upstream's
-/// kops-controller waits 15 seconds, as long as the machine waits for its bootstrap response (`pkg/kopscontrollerclient/client.go`).
+/// kops-controller waits 15 seconds. A machine also waits 15 seconds for its bootstrap response (`pkg/kopscontrollerclient/client.go`).
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
 const CALL_WITHIN: Duration = Duration::from_secs(15);
 /// How long a connection stays open after the server rejects the name in the caller's certificate, so that the caller can read the reason.
@@ -173,8 +173,9 @@ impl CallbackServer {
         })
     }
 
-    /// Called after every server was asked and a call-back failed. If this machine has answered a challenge in the current form, the form
-    /// of the next proofs changes, because kops-controller of kOps 1.34.0 and 1.34.1 accepts only [`CONSTANT`].
+    /// Called after every server was asked, if no server accepted the request and at least one call-back failed. If this machine has
+    /// answered a challenge in the current form, the form of the next proofs changes, because kops-controller of kOps 1.34.0 and 1.34.1
+    /// accepts only [`CONSTANT`].
     pub fn refused(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.is_answered) {

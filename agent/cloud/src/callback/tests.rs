@@ -139,7 +139,7 @@ fn allow_many_files() {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
 }
 
-/// A connection from a loopback address. kops-controller calls from 127.0.0.1.
+/// Connects from a loopback address. In these tests, kops-controller connects from 127.0.0.1.
 async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((from, 0))).unwrap();

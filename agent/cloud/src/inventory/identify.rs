@@ -63,8 +63,8 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
 
     /// If the Kubernetes API has a load balancer, kOps puts port 3988 behind this load balancer, without the PROXY protocol (upstream:
     /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`, `pkg/model/scalewaymodel/api_loadbalancer.go`).
-    /// In every cluster, an address outside the cloud's list counts as the address of a load balancer. Machines whose source address is
-    /// their proof of identity connect directly.
+    /// Even in a cluster without a load balancer, an address outside the cloud's list counts as the address of a load balancer. If the
+    /// source address is the proof of identity, all machines connect directly.
     fn load_balancing(&self) -> LoadBalancing {
         match M::PROVEN_BY {
             ProvenBy::CallBack => LoadBalancing::Of(self.machines.clone()),

@@ -22,7 +22,7 @@ use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
 /// The maximum age of the list is this value multiplied by the list's number of pages. With this age, requests for the whole list use a
-/// fifth of the requests that a cloud permits in an hour. The same rule applies to the list of the newest machines.
+/// fifth of the requests that a cloud permits in an hour. The maximum age of the list of the newest machines also depends on its pages.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
 /// If a new list fails or is slow, the previous list may be this much older than its maximum age. The previous list then serves only
 /// questions about machines that it contains.
@@ -89,8 +89,8 @@ impl<M> Default for Last<M> {
 }
 
 impl<M: Listed> Inventory<M> {
-    /// The machines of a cluster. The environment has the token, and may replace the endpoint of the cloud. Requests are
-    /// counted in `calls`.
+    /// Creates the inventory of a cluster's machines. The environment has the API token or the login, and may replace the endpoint of the
+    /// cloud. Requests are counted in `calls`.
     pub async fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         if let Some(login) = M::login(&calls)? {
             return Inventory::behind(login, M::scope(cluster).await?, calls);
@@ -209,7 +209,7 @@ impl<M: Listed> Inventory<M> {
         let machines = self.clone();
         let asking = self.listed.get(ttl, move || async move { machines.list().await });
         let listing = match self.stale(id, ttl + STALE) {
-            // The stale list has the machine, which is enough for the call-back and for the labels of its Node.
+            // The stale list has the machine. A stale entry is enough for the call-back, and for the labels of the machine's Node.
             Some(stale) => match timeout(SOON, asking).await {
                 Ok(Ok(listing)) => listing,
                 Ok(Err(_)) | Err(_) => return Ok(stale),

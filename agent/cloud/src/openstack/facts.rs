@@ -14,7 +14,6 @@ use super::config_drive::{self, META_DATA};
 use crate::authenticate::AuthenticationError;
 use crate::metadata::{MetadataError, MetadataService};
 
-/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 /// The path of the server's address (upstream: `metadata://openstack` in util/pkg/vfs/context.go).

@@ -84,8 +84,8 @@ pub struct Admitted {
     _place: Place,
 }
 
-/// A place in the queue. When the request is admitted, it becomes a place among the running requests. Dropping this value frees either
-/// place, because a connection may close at the moment when its request is admitted.
+/// The place of a request: first in the queue, and after admission among the running requests. Dropping this value frees the place in both
+/// cases, because a connection may close at the moment when its request is admitted.
 struct Place {
     admission: Arc<Admission>,
     origin: Origin,

@@ -26,7 +26,7 @@ impl ServerVersion {
     }
 }
 
-/// A range of versions: alternatives, each with comparisons that must all hold.
+/// A range of versions. A version is in the range if all comparisons of one alternative hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRange {
     alternatives: Vec<Vec<Comparison>>,

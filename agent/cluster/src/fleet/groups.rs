@@ -69,7 +69,7 @@ pub enum State {
 }
 
 /// The changes of all groups, sorted by name, as of `now`. `wanted` has the machines that the groups want, or the reason why
-/// they are not known.
+/// these machines are not known.
 pub fn groups(
     nodes: &[SeenNode],
     wanted: &Result<WantedMachines, Failure>,

@@ -29,9 +29,7 @@ const FORM: &str = "gce://my-project/europe-west1-b/nodes-x1y2";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GceCluster {
     pub name: String,
-    /// The project of the cluster's machines.
     pub project: String,
-    /// The region of the cluster's machines.
     pub region: String,
 }
 

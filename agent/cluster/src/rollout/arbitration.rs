@@ -129,7 +129,7 @@ pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now
     actions
 }
 
-/// The nodes with an order that no status contains and whose task expires ([`Task::expires`]). Such orders remain if an operator starts a
+/// The nodes whose order is in no status, if the task of the order expires ([`Task::expires`]). Such orders remain if an operator starts a
 /// new rollout before the controller takes the orders back.
 fn orphaned(asked: &RolloutAndPolicy, actions: &Actions, members: &[Member]) -> Vec<String> {
     let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));

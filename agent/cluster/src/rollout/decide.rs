@@ -67,7 +67,7 @@ pub struct Member {
     pub is_ready: bool,
     /// The address of a control plane's machine. `None` if the Node has no address, or is not a control plane.
     pub address: Option<IpAddr>,
-    /// The answer to [`Decision::api_servers_to_ask`].
+    /// Whether the control plane's API server is ready, if the caller asked the API server ([`Decision::api_servers_to_ask`]).
     pub api_server: ApiServer,
     /// The hash of the configuration that the node runs, according to its own report; `None` if the node has not reported one.
     pub runs: Option<String>,
@@ -423,7 +423,7 @@ fn status(
     status
 }
 
-/// The first canaries of a group. A node stays a canary until it needs a new order.
+/// The names of a group's canaries, at most [`MOST_NAMED`]. A node stays a canary until it needs a new order.
 fn canaries(group: &Group<'_>, before: Option<&GroupStatus>, begun: &BTreeMap<String, Order>) -> Vec<String> {
     let needs_canaries = group.rank == Rank::Worker && group.canaries_left() > 0;
     let is_canary = |(member, progress): &&(&Member, Progress)| {

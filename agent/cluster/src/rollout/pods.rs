@@ -11,11 +11,12 @@ use super::order::LONGEST_PROBLEM;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::{parse_timestamp, timestamp};
 
-/// A container that restarts this many times after the order counts as crashing. The change itself restarts a container once or twice: with
-/// kubelet or containerd, and with its static pod.
+/// A container that restarts this many times after the order counts as crashing. The change itself restarts a container once or twice: when
+/// kubelet or containerd restarts, and when its static pod restarts.
 const MANY_RESTARTS: u32 = 3;
-/// If a control plane's API server is not ready for this long, the wait for the control plane's pods ends. A single answer may be lost, and
-/// two decisions may be less than a second apart. Times in the status are whole seconds, so the wait may be up to 1 s shorter.
+/// If a control plane's API server is not ready for this long, the wait for the control plane's pods ends. One failed answer is not
+/// enough, because an answer may be lost, and two decisions may be less than a second apart. Times in the status are whole seconds, so the
+/// limit may be up to 1 s shorter.
 const LONGEST_UNREADY: Duration = Duration::seconds(5);
 /// The maximum number of a node's containers that the status keeps. A kubelet can create any number of mirror pods, and a ConfigMap has at
 /// most 1 MiB.
@@ -23,7 +24,6 @@ const MOST_KEPT: usize = 500;
 /// The length of a digest, in characters. The status keeps the digest of a container's name, because a name may have about 400 characters.
 const DIGEST: usize = 8;
 
-/// A container of a pod of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
     pub restarts: u32,
@@ -53,7 +53,8 @@ pub struct PodCheck {
     /// again if the listed pods crash. Empty if there is no wait.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
-    /// When the control plane's API server was first found not ready in the current wait, in RFC 3339. Empty if its last answer was ready.
+    /// When the control plane's API server became not ready in the current wait, in RFC 3339. Empty if the API server was ready when it was
+    /// last asked.
     #[serde(skip_serializing_if = "String::is_empty")]
     unready_since: String,
     /// Whether a container crashed more than before in the last list of pods. A single list is not a failure, because a controller manager
@@ -66,7 +67,7 @@ pub struct PodCheck {
 }
 
 impl PodCheck {
-    /// The check for a node that gets an order now, from its containers.
+    /// Begins the check of a node that gets an order now. `listed` has the node's containers.
     pub(super) fn before_order(listed: &Result<Containers, Failure>) -> PodCheck {
         let containers = match listed {
             Ok(containers) => containers,

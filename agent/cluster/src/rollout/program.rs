@@ -163,8 +163,8 @@ impl Download {
 /// earlier rollout. The outcome of a later order replaces the outcome of the upgrade, but not the report. A node that runs the program but
 /// is not done also gets an order. With this order, the node only repeats the check of the program.
 ///
-/// Two kinds of nodes get no order, and the status names them. A node with an old kops-agent, which does not report its program, may
-/// mistake the order for an order to take a configuration. For the architecture of other nodes, the file may have no program.
+/// Two kinds of nodes get no order, and the status names them. The first kind has an old kops-agent that does not report its program, and
+/// that may mistake the order for an order to take a configuration. The second kind has an architecture for which the file has no program.
 pub(super) fn decide_programs(
     course: &Course,
     (wanted, observe): (&WantedProgram, u32),

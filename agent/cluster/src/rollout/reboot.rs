@@ -82,8 +82,9 @@ impl Blockers {
 }
 
 /// The nodes that an operator has chosen to reboot: the nodes of these groups, or of all groups if `groups` is empty. With `only_required`,
-/// only nodes that report that they require a reboot. Nodes without an instance group or a boot ID are left out. Also returns the chosen
-/// nodes that never reported about reboots: their version of kops-agent would mistake the order for an order to take a configuration.
+/// only nodes that report that they require a reboot are chosen. Nodes without an instance group or a boot ID are left out. Also returns
+/// the chosen nodes that never reported about reboots: their version of kops-agent would mistake the order for an order to take a
+/// configuration.
 pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) -> (Boots, Vec<String>) {
     let is_chosen = |node: &&SeenNode| {
         let is_required = || reboot_required(&node.reboot, &node.boot_id).is_some_and(|why| !why.is_empty());

@@ -140,7 +140,7 @@ async fn an_untrusted_authority_is_rejected() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
-    // The attacker's service has the names of the true service, but its own keys.
+    // The attacker's service has the names of the true service, but different keys.
     let liar = microsoft.signer("liar.crt");
     for with_issuer in [true, false] {
         assert_eq!(
