@@ -88,8 +88,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Whether other nodes need not wait for this group. This is so if each member is Ready, and is either done or must not begin now. It
-    /// is never so in a rollout of configurations, because a configuration can make a kubelet newer than an API server.
+    /// Whether other nodes need not wait for this group. They need not wait if each member is Ready, and is either done or must not begin
+    /// now. In a rollout of configurations, other nodes always wait, because a configuration can make a kubelet newer than an API server.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current | Progress::LeftOut => member.is_ready,
@@ -184,7 +184,7 @@ pub(super) fn next<'a>(
     }
 }
 
-/// The members other than control planes that get an order now, at most `free`.
+/// The members that get an order now, at most `free`. Control planes are left out.
 fn next_of_others<'a>(
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
@@ -225,8 +225,8 @@ fn next_of_others<'a>(
     })
 }
 
-/// Returns at most `free` members: the first of each group, then the second of each group, and so on. Nodes wait if no group has a
-/// member, or if `free` is 0.
+/// Returns at most `free` members: the first of each group, then the second of each group, and so on. Returns [`Next::Waits`] if no group
+/// has a member, or if `free` is 0.
 fn in_turn<'a>(
     groups: impl Iterator<Item = Vec<Begun<'a>>>,
     free: usize,
@@ -287,7 +287,7 @@ fn of_closed(group: &Group<'_>) -> Option<String> {
     Some(format!("the group {}: {closed}", member.group))
 }
 
-/// Why a waiting member of a group must not begin. `None` if the group has no such member.
+/// Why a waiting member of a group must not begin. `None` if every waiting member may begin.
 fn of_held(group: &Group<'_>) -> Option<String> {
     let is_held =
         |(member, progress): &&(&Member, Progress)| *progress == Progress::Waiting && !member.held.is_empty();
@@ -320,7 +320,7 @@ fn obstacle(groups: &[&Group<'_>], what: &str) -> String {
             }
         }
     }
-    format!("{what} of groups outside this rollout")
+    format!("{what} in groups outside this rollout")
 }
 
 #[cfg(test)]

@@ -3,18 +3,18 @@
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlPlane {
-    /// The name of the control plane's Node.
     pub node: String,
     /// The address of the control plane's bootstrap server. Empty if the Node reports no address.
     pub address: String,
-    /// Why no bootstrap server accepts connections on this control plane. `None` if kops-agent's server or kOps' own kops-controller does.
+    /// Why no bootstrap server accepts connections on this control plane. `None` if kops-agent's server or kOps' own kops-controller
+    /// accepts them.
     pub silent: Option<String>,
     /// Whether the node reports that the service of kops-agent's controller runs ([`crate::fleet::CONTROLLER`]).
     pub runs_controller: bool,
 }
 
 impl ControlPlane {
-    /// The Node, with the reason why no server accepts connections on it. `None` if a server does.
+    /// The Node, with the reason why no server accepts connections on it. `None` if a server accepts connections.
     pub fn why_silent(&self) -> Option<String> {
         let why = self.silent.as_ref()?;
         Some(match self.address.as_str() {

@@ -153,8 +153,8 @@ async fn established_one(
     }
 }
 
-/// Applies an object and returns it as the API server then has it. If the API server does not serve the kind, retries until `deadline`.
-/// Without a deadline, it does not retry.
+/// Applies an object, and returns the object that the API server has after the apply. If the API server does not serve the kind, retries
+/// until `deadline`. Without a deadline, does not retry.
 async fn apply_one(
     objects: &Objects,
     addon: &str,

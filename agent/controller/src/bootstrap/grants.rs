@@ -68,7 +68,7 @@ pub struct Grants {
     derived: Option<DerivedConfigs>,
     boot_configs: BootConfigs,
     kops_version: Cached<Option<String>>,
-    /// The groups that, when last read, had the role Node or APIServer. Machines of these roles bootstrap from a server.
+    /// The groups whose role was Node or APIServer when the role was last read. Machines of these roles bootstrap from a server.
     worker_groups: StdMutex<BTreeSet<String>>,
     /// The cached files by URL. Each has its own lock, so a slow file delays no request for another file.
     cached_files: StdMutex<BTreeMap<String, Arc<CachedFile>>>,
@@ -281,7 +281,7 @@ impl Grants {
             .unwrap_or_else(|_| Err(unavailable(format!("the store does not return {url} in time"))))
     }
 
-    /// Clears the cache of files, as after every TTL.
+    /// Clears the cache of files, as if the TTL of each file had passed.
     #[cfg(test)]
     pub(super) fn forget_files(&self) {
         self.cached_files.lock().clear();

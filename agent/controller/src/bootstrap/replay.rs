@@ -42,7 +42,7 @@ pub struct Taken {
 pub struct Token {
     /// A value that is unique to the token.
     pub fingerprint: Vec<u8>,
-    /// The minimum age of the token, by this machine's clock. `None` if the token contains no time.
+    /// The smallest possible age of the token, by this machine's clock. `None` if the token contains no time.
     pub age: Option<Duration>,
 }
 

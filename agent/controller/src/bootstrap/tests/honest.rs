@@ -96,7 +96,7 @@ async fn a_machine_of_a_group_without_configuration_hears_so() {
         let world = World::new().await;
         let saved = world.folder.path().join("store/instancegroup");
         fs::create_dir_all(&saved).unwrap();
-        // The state between `kops edit ig` and `kops update cluster --yes`.
+        // After `kops edit ig` and before `kops update cluster --yes`, a group is saved but has no configuration.
         fs::write(saved.join("more"), "{spec: {role: Node}}").unwrap();
         let machine = world.machine(ID);
         world.ec2.put(ID, Instance::of_group(CLUSTER, group));
