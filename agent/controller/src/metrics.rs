@@ -310,7 +310,8 @@ impl Metrics {
             "Nodes whose instance was in the cache",
             self.cache_hits.clone(),
         );
-        // Only a process that labels Nodes has the leader metric. An alert rule would expect any process with this metric to lead.
+        // Only a process that labels Nodes has the leader metric. With the metric in other processes, an alert rule would report that none
+        // of them leads.
         if labels_nodes {
             registry.sub_registry_with_label(("name".into(), lease::NAME.into())).register(
                 "leader_election_master_status",

@@ -47,7 +47,7 @@ struct NodeState {
     seen: Option<Arc<ObservedNode>>,
     /// The Node in a list that is still being read.
     listed: Option<Arc<ObservedNode>>,
-    /// The version of the Node that caused a conflict, because the API server has a newer version.
+    /// The version of the Node for which the API server reported a conflict, because the API server has a newer version.
     outdated: Option<String>,
     queue_entry: QueueEntry,
     waits_for_cloud: bool,
@@ -79,7 +79,6 @@ impl NodeQueue {
         self.nodes.get(name)?.seen.as_ref()
     }
 
-    /// Applies an event of the watch.
     pub fn apply(&mut self, event: Event<NodeObject>, now: Instant) {
         match event {
             Event::Init => self.nodes.values_mut().for_each(|state| state.listed = None),
@@ -183,7 +182,7 @@ impl NodeQueue {
     }
 
     /// Takes at most `most` due Nodes off the queue, starting with those that are due longest. Returns their names, sorted. Their
-    /// reconciles begin now. The list may contain one more Node, which probes whether the cloud answers.
+    /// reconciles begin now. The list may contain one more Node, whose reconcile tests whether the cloud answers again.
     pub fn take(&mut self, now: Instant, most: usize) -> Vec<String> {
         let due = self.schedule.iter().take_while(|(at, _)| *at <= now).map(|(_, name)| name);
         let idle = due.filter(|name| !self.is_looked_at(name)).take(most);
@@ -196,7 +195,8 @@ impl NodeQueue {
         ready
     }
 
-    /// Takes the Node that probes whether the cloud answers. In the order of names, it is the next waiting Node after the last probe.
+    /// Takes the Node of the next probe, whose reconcile tests whether the cloud answers again. It is the first waiting Node, by name,
+    /// after the Node of the last probe. If there is none, it is the first waiting Node.
     fn take_for_all(&mut self, now: Instant) -> Option<String> {
         let after = (Bound::Excluded(self.outage.due(now)?), Bound::Unbounded);
         let waits = |(_, state): &(&Arc<str>, &NodeState)| state.waits_for_cloud;
@@ -315,8 +315,7 @@ impl NodeQueue {
         self.nodes.get(name)?.identity_answer.identity(provider_id, now)
     }
 
-    /// The time of the first question to the cloud about the Node with this providerID, if the cloud has rejected the Node ever since.
-    /// Otherwise `now`.
+    /// When the cloud was first asked about the Node with this providerID, if all answers since then rejected the Node. Otherwise `now`.
     pub fn asked_since(&self, name: &str, provider_id: &str, now: Instant) -> Instant {
         self.nodes.get(name).map_or(now, |state| state.identity_answer.asked_since(provider_id, now))
     }
@@ -336,7 +335,7 @@ impl NodeQueue {
         }
     }
 
-    /// Whether the confirmed Nodes are at least as many as the definitely rejected Nodes, and at least one. If not, the configuration may
+    /// Whether at least one Node is confirmed, and no more Nodes are definitely rejected than are confirmed. If not, the configuration may
     /// belong to another cluster or region, and the rejections may be wrong.
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);

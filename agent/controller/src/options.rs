@@ -19,7 +19,6 @@ pub struct ControllerOptions {
     pub health_listen: String,
 }
 
-/// The source of a node's labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelsFrom {
     /// The instance group's labels in the state store.

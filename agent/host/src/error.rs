@@ -95,7 +95,6 @@ pub enum Error {
          causes no rollback"
     )]
     Unasked { resource: ResourceId, listener: String },
-    /// The run rolled a change back.
     #[error("{0}")]
     RolledBack(Box<RolledBack>),
     /// This run would repeat a change that an earlier run rolled back.

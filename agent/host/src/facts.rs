@@ -58,7 +58,7 @@ impl Failing for FactsError {
 
 /// Observes the machine whose files are below `root`. For this machine, `root` is `/`.
 ///
-/// Architecture, kernel, host name and interfaces are always the running kernel's. The binary adds the facts of the cloud. Fails if the
+/// Architecture, kernel, host name and interfaces always come from the running kernel. The binary adds the facts of the cloud. Fails if the
 /// distribution or the architecture is unknown.
 pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     let kernel = uname().map_err(|source| FactsError::Kernel { what: "its name (uname)", source })?;

@@ -33,7 +33,7 @@ pub use decided::Decided;
 pub struct Record {
     /// The `NodeupConfigHash` of the last configuration to which the machine converged. Empty before the first convergence.
     pub config_hash: String,
-    /// The start of the current convergence, in RFC 3339.
+    /// When the machine first converged to this configuration without failures, in RFC 3339.
     pub converged_since: Option<String>,
     /// Why the last run failed. `None` if it succeeded.
     pub failure: Option<Failure>,
@@ -68,7 +68,7 @@ pub struct Record {
     /// Whether a record was ever lost on this machine.
     #[serde(skip)]
     pub(crate) was_lost: bool,
-    /// Whether the claims come from `early-units.json`, because the machine has no record yet.
+    /// Whether the recorded resources come from `early-units.json`, because the machine has no record yet.
     #[serde(skip)]
     is_early: bool,
 }
@@ -108,8 +108,8 @@ pub struct Superseded {
     pub next: Option<Next>,
 }
 
-/// Identifies what a record says: the hash of the configuration, and the digests of the settled state and of the begun state. Every run
-/// that changes the machine also changes the mark.
+/// The hash of the configuration, and the digests of the settled state and of the begun state, in a record. Each run that changes the
+/// machine changes at least one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     config_hash: String,
@@ -147,8 +147,8 @@ impl Record {
         }
     }
 
-    /// Whether no run has ever claimed a resource on this machine. Early units do not count. If true, other programs made all existing
-    /// resources except early units.
+    /// Whether no run has ever recorded a resource on this machine. Units that a run started before it knew the node do not count. If the
+    /// result is true, other programs made all existing resources except these units.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && (self.is_early || self.resources.is_empty())
     }
@@ -176,7 +176,7 @@ impl Record {
         self.resources.iter().any(|(id, claim)| claim.begun.is_some() && which(id))
     }
 
-    /// Drops all claims of the time after the last settled run. Used after a rollback.
+    /// Removes everything that was recorded after the last settled run. Used after a rollback.
     pub(crate) fn unclaim(&mut self) {
         self.begun_state = None;
         self.resources.retain(|_, claim| claim.left.is_some());

@@ -79,8 +79,8 @@ pub struct Reset {
     pub data_folders: BTreeSet<String>,
     /// Data folders of kubelet or containerd that stay, because other programs may have files there.
     pub shared: BTreeSet<String>,
-    /// The folders on which something else is mounted. The reset empties the mounted file system, which stays mounted. Files that the
-    /// mount hides stay, too.
+    /// The folders that are mount points. The reset empties the mounted file system, which stays mounted. Files that the mount hides stay,
+    /// too.
     pub emptied: BTreeSet<String>,
     /// The files that the agent published for other programs, and that the reset removes ([`Host::is_published`]). The caller adds these
     /// files to the plan.
@@ -201,7 +201,7 @@ impl Host {
         Ok(there)
     }
 
-    /// Stops and disables units of a reset. This is the first action of [`Host::reset`], which repeats it without harm.
+    /// Stops and disables units of a reset. [`Host::reset`] does this first, even if this function has already stopped the units.
     pub fn stop_units(&self, units: &[String], progress: &dyn Resetting) -> Result<()> {
         let names: Vec<&str> = units.iter().map(String::as_str).collect();
         for (unit, state) in names.iter().zip(self.systemd.states(&names)?) {

@@ -34,8 +34,8 @@ use kops_agent_process::output::{error_text, one_line};
 
 /// Timeout of a request to the API server.
 const API_WITHIN: Duration = Duration::from_secs(4);
-/// If this process did not read a Lease for this long, the next read starts the time until the Lease expires anew. Someone may have renewed
-/// the Lease in the meantime, or the holder could not renew the Lease because the API server was down.
+/// If this process did not read a Lease for this long, the next read restarts the time after which the Lease expires. Someone may have
+/// renewed the Lease in the meantime, or the holder could not renew the Lease because the API server was down.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(120);
 /// The maximum number of decisions for one request. If another server wrote the Lease first, the decision is repeated.
 const TRIES: u32 = 3;
@@ -55,7 +55,7 @@ const NOT_SET_UP: &str = "SlotsNotSetUp";
 const LONGEST_TOLD: usize = 400;
 /// The annotation with the name of the last Node that held the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with the total number of seconds for which the last holder had earlier slots, before it got this slot.
+/// The annotation with the time, in seconds, for which the last holder held earlier slots before this slot.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {

@@ -68,7 +68,7 @@ impl Outage {
         self.next.filter(|next| *next <= now).map(|_| self.tried.as_str())
     }
 
-    /// Makes a waiting Node the probe.
+    /// Starts a probe with a waiting Node: the cloud is asked for this Node now.
     pub(super) fn try_with(&mut self, name: &str) {
         self.waiting -= 1;
         self.next = None;

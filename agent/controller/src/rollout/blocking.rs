@@ -45,7 +45,7 @@ const LONGEST_ANSWER: usize = 64 << 10;
 /// The maximum length of a query, a selector or an answer in a message, in characters.
 const QUOTED: usize = 150;
 
-/// The last result, with the checked blockers and the time of the check.
+/// The last result, with the time of the check and the conditions (blockers) that were checked.
 #[derive(Default)]
 pub(super) struct Blocking(Option<(Blockers, Instant, Blocked)>);
 

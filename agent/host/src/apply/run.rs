@@ -31,8 +31,8 @@ pub(super) struct Run<'a> {
     pub(super) progress: &'a dyn Progress,
     /// The progress of the change; `None` if the run does not wait until components are healthy.
     pub(super) changing: Option<Changing>,
-    /// Whether systemd has not yet read changed unit files. An interrupted run may have changed them, or another program before the first
-    /// run on this machine.
+    /// Whether systemd has not yet read changed unit files. Either an interrupted run changed these files, or another program changed them
+    /// before the first run on this machine.
     pub(super) is_unread: bool,
     /// The images that were loaded before the change began.
     pub(super) loaded: BTreeSet<String>,

@@ -51,7 +51,8 @@ fn describes_the_next(entry: EntryType) -> bool {
         || entry.is_pax_global_extensions()
 }
 
-/// The path and size of a file, from the entries directly before the file's own entry. `None` if they do not give the value.
+/// The path and size of a file, from the entries directly before the file's own entry. A field is `None` if these entries do not contain
+/// it.
 #[derive(Default)]
 struct Description {
     path: Option<Vec<u8>>,
