@@ -60,7 +60,6 @@ pub enum Error {
     Certificate(#[from] CertificateError),
     #[error(transparent)]
     Download(#[from] DownloadError),
-    /// A file needs a secret that the state store does not contain, or that this node may not read.
     #[error("{file} needs {secret}, which is not in the state store, or which this node may not read")]
     MissingSecret {
         file: ResourceId,
@@ -80,7 +79,6 @@ pub enum Error {
         /// The process ID, or `unknown`.
         pid: String,
     },
-    /// A restarted component is not healthy.
     #[error("{resource} did not become healthy: {why}; look at {look_at}")]
     Unhealthy {
         /// The unit, or the manifest of the static pod.

@@ -23,7 +23,6 @@ pub use root_volume::root_volume_gib;
 /// Why this machine cannot be described.
 #[derive(Debug, Error)]
 pub enum FactsError {
-    /// Neither os-release file exists below the root.
     #[error(
         "this machine's distribution is unknown: neither {} nor {} exists; is this the root of a Linux system?",
         etc.display(),
@@ -32,7 +31,6 @@ pub enum FactsError {
     NoOsRelease { etc: PathBuf, usr_lib: PathBuf },
     #[error("{} has no ID, so this machine's distribution is unknown; correct the file", file.display())]
     NoDistroId { file: PathBuf },
-    /// kOps supports no Kubernetes on this processor.
     #[error(
         "this machine's architecture, {machine}, is not supported; kOps runs on x86_64 (amd64) and aarch64 (arm64)"
     )]

@@ -180,7 +180,7 @@ impl Host {
         Host { retries_failed, ..self }
     }
 
-    /// Sets whether the agent claims existing resources that other programs made and that are correct.
+    /// Sets whether the agent takes over existing correct resources of other programs as its own.
     pub fn adopting(self, adopts: bool) -> Host {
         Host { adopts, ..self }
     }

@@ -84,8 +84,8 @@ type Program<'a> = (&'a File, String, &'a str, &'a str);
 
 impl Host {
     /// Downloads the archives of installed programs of unknown origin. Records the archive member from which each program comes, so that a
-    /// plan recognizes correct programs. Does this only on a machine where no run has recorded a resource yet. Units that a run started
-    /// before it knew the node do not count.
+    /// plan recognizes correct programs. Does this only on a machine where no run has recorded a resource yet. Units that were started
+    /// before the node's other resources were known do not count.
     pub async fn recognize_programs(
         &self,
         desired: &DesiredState,

@@ -136,7 +136,8 @@ impl Record {
     /// The path of the record, below the root.
     pub const PATH: &'static str = "/var/lib/kops-agent/record.json";
 
-    /// Drops the `begun` mark of these resources. If no run has settled a resource, removes the whole claim of the resource.
+    /// Removes the `begun` content of these resources from the record. If no run has settled a resource, removes the whole entry of the
+    /// resource.
     pub(crate) fn forget_begun<'a>(&mut self, ids: impl Iterator<Item = &'a ResourceId>) {
         for id in ids {
             match self.resources.get_mut(id) {
@@ -147,8 +148,8 @@ impl Record {
         }
     }
 
-    /// Whether no run has ever recorded a resource on this machine. Units that a run started before it knew the node do not count. If the
-    /// result is true, other programs made all existing resources except these units.
+    /// Whether no run has ever recorded a resource on this machine. Units that were started before the node's other resources were known do
+    /// not count. If the result is true, other programs made all existing resources except these units.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && (self.is_early || self.resources.is_empty())
     }

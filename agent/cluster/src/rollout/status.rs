@@ -28,8 +28,8 @@ pub struct Status {
     /// Nodes without the label of an instance group. These nodes get no order.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub unlabelled: FirstNodes,
-    /// Nodes that do not report which authorities they trust, in groups for which the rollout compares authorities. These nodes get no
-    /// order only to change their authorities.
+    /// Nodes that do not report which authorities they trust, in groups for which the rollout compares authorities. Such a node gets no
+    /// order if only its authorities may be outdated.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub without_authorities: FirstNodes,
     /// Nodes that get no order to upgrade kops-agent. Either a node does not report the SHA-256 of its kops-agent, or the program file has

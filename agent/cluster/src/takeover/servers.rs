@@ -55,8 +55,8 @@ pub enum OtherServer {
 
 /// Decides whether a server may leave. `others` are all other control planes.
 ///
-/// A waiting pod needs minutes until it listens. Such a gap is allowed only in a cluster with one control plane, where it cannot be
-/// avoided. In other clusters, another control plane must accept connections now.
+/// A waiting pod needs minutes until it listens. During this time, no server on this machine listens. This is allowed only in a cluster
+/// with one control plane, where it cannot be avoided. In other clusters, another control plane must accept connections now.
 pub fn departure(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -> Departure {
     if (leaving, here) == (Leaving::Service, OtherServer::Listens) {
         return Departure::Allowed("kOps' kops-controller listens on this machine".to_owned());

@@ -243,7 +243,7 @@ fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &B
         CertificateError::Other(problem) => problem.to_string(),
         problem => problem.to_string(),
     };
-    let refusal = Refusal::not_verified("ClientCertificateRefused", format!("its client certificate is invalid: {problem}"));
+    let refusal = Refusal::not_verified("ClientCertificateRefused", format!("bad certificate: {problem}"));
     let _ = Record::new(Kind::Renewal, remote, &bootstrap.metrics).finish(Err::<(), _>(refusal));
 }
 

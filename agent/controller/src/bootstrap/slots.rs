@@ -32,10 +32,9 @@ use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::Nodes;
 use kops_agent_process::output::{error_text, one_line};
 
-/// Timeout of a request to the API server.
 const API_WITHIN: Duration = Duration::from_secs(4);
-/// If this process did not read a Lease for this long, the next read restarts the time after which the Lease expires. Someone may have
-/// renewed the Lease in the meantime, or the holder could not renew the Lease because the API server was down.
+/// If this process did not read a Lease for this long, the next read restarts the expiry timer of the Lease. Someone may have renewed the
+/// Lease in the meantime, or the holder could not renew the Lease because the API server was down.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(120);
 /// The maximum number of decisions for one request. If another server wrote the Lease first, the decision is repeated.
 const TRIES: u32 = 3;

@@ -110,7 +110,7 @@ impl NodeLabels {
 
 fn no_ranges(ranges: &[String], problem: &str) -> Outcome {
     let ranges = ranges.join(", ");
-    Outcome::NoPodRange(format!("its pods get no addresses, because the API server refuses {ranges}: {problem}"))
+    Outcome::NoPodRange(format!("its pods get no addresses: the API server refuses {ranges} ({problem})"))
 }
 
 /// The version of a Node in the API server's answer. If the answer has no version, returns an empty text, which matches any version.

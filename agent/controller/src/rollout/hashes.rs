@@ -117,8 +117,7 @@ mod tests {
         [member(serde_json::from_value(node).unwrap())]
     }
 
-    /// Hashes that were read for the rollout `r-1`. `age` is the time since then. They differ from the hashes in the state store of
-    /// [`empty`].
+    /// Hashes of this age that were read for the rollout `r-1`. They differ from the hashes in the state store of [`empty`].
     fn hashes(age: Duration) -> Hashes {
         let hashes = BTreeMap::from([("nodes".to_owned(), Ok("b=".to_owned()))]);
         let groups = hashes.keys().cloned().collect();

@@ -51,6 +51,6 @@ pub(super) enum Left {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unknown {
-    /// The claims of resource kinds that this version does not know. They stay unchanged.
+    /// The recorded resources of kinds that this version does not know. Their entries stay unchanged.
     pub(super) resources: Map<String, Value>,
 }

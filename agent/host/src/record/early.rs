@@ -9,8 +9,8 @@ use crate::staged::remove_file;
 
 use super::Record;
 
-/// The path, below the root, of the file that records early units: units that a run starts before it knows the node. The file is only read
-/// if there is no record.
+/// The path, below the root, of the file that records early units: units that are started before the node's other resources are known. The
+/// file is only read if there is no record.
 const PATH: &str = "/var/lib/kops-agent/early-units.json";
 
 impl Record {

@@ -137,7 +137,7 @@ impl Telling {
     }
 }
 
-/// The last words of each key of `said` that is about a skipped entry.
+/// The words before the reason in each message about a skipped entry.
 const PASSED_OVER: &str = "is skipped";
 
 fn passed_over(addon: &str) -> String {
