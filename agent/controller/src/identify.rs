@@ -100,7 +100,7 @@ mod tests {
         let cloud = Arc::new(HetznerControlPlane { machines: Arc::new(servers) });
         let identifier = Identifier::new(cloud, Arc::default(), Counter::default());
 
-        // The server with the Node's name has another number than the Node claims.
+        // The Node claims a number that differs from the number of the server with the Node's name.
         assert_eq!(refused(&identifier, "nodes-3c4d", 1).await, Some(true));
         assert_eq!(refused(&identifier, "nodes-5e6f", 3).await, Some(false), "renamed, and honest");
         // The Node of a renamed server claims to be server 1. The real Node of server 1 has not been seen yet, so the refusal is not

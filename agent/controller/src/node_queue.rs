@@ -104,8 +104,8 @@ impl NodeQueue {
         self.is_complete = true;
     }
 
-    /// Stores a Node. Queues it only if its providerID or its labels are new, or if it has the version that was awaited after a conflict.
-    /// Other changes need no reconcile: kubelets report every few seconds.
+    /// Stores a Node. Queues the Node only if its providerID or labels are new, or if the Node has the version that was awaited after a
+    /// conflict. Other changes need no reconcile: kubelets report every few seconds.
     pub fn see(&mut self, node: Arc<ObservedNode>, now: Instant) {
         let state = self.entry(&node.name);
         let is_awaited = state.outdated.as_ref().is_some_and(|version| *version != node.resource_version);
@@ -225,8 +225,8 @@ impl NodeQueue {
         self.change_entry(name, |queue_entry| queue_entry.failed(name, now))
     }
 
-    /// Notes that the cloud did not answer for a Node. The Node then waits until the cloud answers for a probe. If this is the first
-    /// failure of the outage, or if the Node is the probe, returns the backoff before the next probe.
+    /// Notes that the cloud did not answer for a Node. The Node then waits until a probe succeeds. If this is the first failure of the
+    /// outage, or if a probe with this Node failed, returns the backoff before the next probe.
     pub fn unanswered(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.change_entry(name, QueueEntry::suspend);
         let state = self.nodes.get_mut(name)?;
@@ -236,8 +236,8 @@ impl NodeQueue {
         self.outage.failed(name, now)
     }
 
-    /// Notes that a Node was reconciled, or that its reconcile failed although the cloud answered. If the Node was the probe, all waiting
-    /// Nodes become due. Returns how many Nodes become due.
+    /// Notes that a Node was reconciled, or that its reconcile failed although the cloud answered. If this was a probe of the cloud, all
+    /// waiting Nodes become due. Returns how many Nodes become due.
     pub fn cloud_answered(&mut self, name: &str, now: Instant) -> usize {
         self.release(name);
         if !self.outage.cloud_answered(name) {

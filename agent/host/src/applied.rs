@@ -239,7 +239,7 @@ impl Host {
         if record.config_hash.is_empty() {
             return Ok(None);
         }
-        // A run may have been killed after it wrote the record, but before it moved this state to `PATH`.
+        // A run may have been killed after it wrote the record, but before it moved the state from `BEGUN_PATH` to `PATH`.
         for path in [PATH, BEGUN_PATH] {
             let kept = kept(&self.root, path)?.filter(|kept| kept.config_hash == record.config_hash);
             if let Some(kept) = kept.filter(|kept| record.is_settled_with(&kept.attempt())) {

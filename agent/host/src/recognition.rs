@@ -73,7 +73,7 @@ pub(crate) fn origin(sha256: &str, archive: &str, member: &str) -> String {
     format!("{sha256} {archive} {member}")
 }
 
-/// The archive and member in a stamp, if the stamp is about a file with this SHA-256.
+/// Parses the stamp of an unpacked file. Returns the archive and the member, if the stamp is about a file with this SHA-256.
 pub(crate) fn parse_origin(noted: &str, sha256: &str) -> Option<ObservedContent> {
     let (archive, member) = noted.strip_prefix(sha256)?.strip_prefix(' ')?.split_once(' ')?;
     Some(ObservedContent::Member { archive: archive.into(), member: member.into() })

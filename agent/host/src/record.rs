@@ -41,7 +41,7 @@ pub struct Record {
     pub rolled_back: Option<RolledBack>,
     /// The newer configuration that new machines get, if it differs from the configuration of this machine.
     pub superseded: Option<Superseded>,
-    /// The digest of the last settled state; `None` if an earlier version of the agent settled that state.
+    /// The digest of the state after the last finished run; `None` if an earlier version of the agent recorded that state.
     pub(crate) settled_state: Option<String>,
     /// The digest of the state that a running or interrupted run applies.
     pub(crate) begun_state: Option<String>,
@@ -62,7 +62,7 @@ pub struct Record {
     other: BTreeMap<String, serde_json::Value>,
     #[serde(skip)]
     unknown: Unknown,
-    /// Why the record on the disk cannot be read. `None` if it can.
+    /// Why the record on the disk cannot be read. `None` if it can be read.
     #[serde(skip)]
     pub(crate) unreadable: Option<String>,
     /// Whether a record was ever lost on this machine.
@@ -108,7 +108,7 @@ pub struct Superseded {
     pub next: Option<Next>,
 }
 
-/// The hash of the configuration, and the digests of the settled state and of the begun state, in a record. Each run that changes the
+/// The hash of the configuration, and the digests of the last finished state and of the begun state, in a record. Each run that changes the
 /// machine changes at least one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
@@ -136,8 +136,8 @@ impl Record {
     /// The path of the record, below the root.
     pub const PATH: &'static str = "/var/lib/kops-agent/record.json";
 
-    /// Removes the `begun` content of these resources from the record. If no run has settled a resource, removes the whole entry of the
-    /// resource.
+    /// Removes the `begun` content of these resources from the record. If no finished run has recorded a resource, removes the whole entry
+    /// of the resource.
     pub(crate) fn forget_begun<'a>(&mut self, ids: impl Iterator<Item = &'a ResourceId>) {
         for id in ids {
             match self.resources.get_mut(id) {
@@ -162,12 +162,12 @@ impl Record {
         }
     }
 
-    /// Whether a run has settled this resource.
+    /// Whether a finished run has recorded this resource.
     pub(crate) fn is_claimed(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| claim.left.is_some())
     }
 
-    /// Whether the agent made this resource and settled it.
+    /// Whether the agent made this resource, and a finished run has recorded it.
     pub(crate) fn is_own(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| !claim.was_there && claim.left.is_some())
     }
@@ -177,7 +177,7 @@ impl Record {
         self.resources.iter().any(|(id, claim)| claim.begun.is_some() && which(id))
     }
 
-    /// Removes everything that was recorded after the last settled run. Used after a rollback.
+    /// Removes everything that was recorded after the last finished run. Used after a rollback.
     pub(crate) fn unclaim(&mut self) {
         self.begun_state = None;
         self.resources.retain(|_, claim| claim.left.is_some());
@@ -189,12 +189,12 @@ impl Record {
         self.resources.values().any(|claim| claim.begun.is_some() || claim.left.is_none())
     }
 
-    /// Whether an unfinished run changes the node to another state than the settled state.
+    /// Whether an unfinished run changes the node to a state that differs from the state after the last finished run.
     pub(crate) fn has_begun_change(&self) -> bool {
         self.is_begun() && (self.begun_state.is_none() || self.begun_state != self.settled_state)
     }
 
-    /// Whether `attempt` is the last settled state.
+    /// Whether `attempt` is the state after the last finished run.
     pub(crate) fn is_settled_with(&self, attempt: &Attempt) -> bool {
         match &self.settled_state {
             Some(settled) => settled == attempt.digest(),
@@ -226,7 +226,7 @@ impl Record {
         }
     }
 
-    /// The SHA-256 of a file after the last settled run. `None` if the record does not contain the SHA-256.
+    /// The SHA-256 of a file after the last finished run. `None` if the record does not contain the SHA-256.
     pub(crate) fn left_sha256(&self, path: &str) -> Option<&str> {
         match self.resources.get(&ResourceId::new(Kind::File, path))?.left.as_ref()? {
             Left::File { sha256, .. } => sha256.as_deref(),

@@ -99,10 +99,10 @@ pub trait Resetting {
 impl Host {
     /// Plans a reset. `own_units` are units that start the agent and belong to no package. `own_files` are the files that these units read.
     /// `of_packages` are units that start the agent and whose files belong to a package, so their files stay. Changes nothing. Fails if the
-    /// record is unreadable, or if it was lost and no run has settled since.
+    /// record is unreadable, or if it was lost and no run has finished since.
     pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
-        // Before a run settles, a new record only contains the resources that the run was about to write.
+        // Before a run finishes, a new record only contains the resources that the run was about to write.
         let is_unsettled = record.was_lost && record.config_hash.is_empty();
         let unsettled = || {
             "kops-agent does not know what it left on this machine: its record could not be read, and no run has \

@@ -247,8 +247,8 @@ fn in_turn<'a>(
     Next::Begins(members.into_iter().take(free).map(|(_, member)| member).collect())
 }
 
-/// The next control plane. No control plane may begin while another one is at work or not Ready, or its API server is not ready. Otherwise
-/// etcd could lose its quorum.
+/// The next control plane. No control plane may begin while another control plane is at work, is not Ready, or has an API server that is
+/// not ready. Otherwise etcd could lose its quorum.
 fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Result<Begun<'a>, String> {
     let is_control_plane = |member: &&&Member| member.rank == Rank::ControlPlane;
     unlabelled.iter().filter(is_control_plane).try_for_each(|member| serves(member))?;

@@ -106,7 +106,7 @@ impl Grants {
     }
 
     /// Rejects a machine unless its group has the role Node or APIServer. Only machines of these roles bootstrap from a server. While the
-    /// store cannot be read, a group is accepted if it had such a role when last read.
+    /// store cannot be read, a group is accepted if it had one of these roles at the last read.
     pub async fn refuse_all_but_workers(&self, instance_group: &str) -> Result<(), Refusal> {
         let is_known = |groups: &BTreeSet<String>| groups.contains(instance_group);
         let roles = match self.roles(instance_group).await {

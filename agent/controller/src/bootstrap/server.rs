@@ -303,7 +303,7 @@ async fn answer(
 enum Requested<'a> {
     Certificates(Endpoint<'a>),
     /// `/slot`, for nodes that are about to restart their components. The value is the client certificate (DER), if the client presented
-    /// one. It names the node.
+    /// one. The certificate names the node.
     Slot(Option<&'a [u8]>),
 }
 

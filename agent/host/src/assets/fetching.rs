@@ -53,7 +53,7 @@ struct Judged {
     reason: String,
     /// Whether the attempt brought at least `least` new bytes (`DownloadTimeouts`).
     has_gained: bool,
-    /// Whether the same server is asked again after a short pause.
+    /// Whether the run asks the server of the failed attempt again, after a short pause.
     is_asked_again: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::root::Metadata;
 pub(super) struct Claim {
     /// Whether the resource existed before the agent first wrote it.
     pub(super) was_there: bool,
-    /// The state after the last settled run; `None` if no run has settled the resource yet.
+    /// The state after the last finished run; `None` if no finished run has recorded the resource yet.
     pub(super) left: Option<Left>,
     /// The content that a running or interrupted run writes.
     pub(super) begun: Option<Begun>,

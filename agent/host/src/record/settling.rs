@@ -148,7 +148,7 @@ impl Record {
 
     /// Records which secrets of the store are in the files that the run is about to write. Also records which unreadable store files do not
     /// influence the written files (`without`; `None` if unknown). If an older agent recorded nothing, `decided` stays unknown until the
-    /// run settles.
+    /// run finishes.
     pub(crate) fn note_begun(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         let begun = self.decided_now(desired, without);
         self.decided = match self.decided.take() {
@@ -158,8 +158,9 @@ impl Record {
         };
     }
 
-    /// Records which secrets of the store are in the files after the run, and which unreadable store files had no influence on them. Also
-    /// records which units must not run. Replaces the data of earlier runs, because a settled run has replaced their files.
+    /// Records which secrets of the store are in the files after the run, and which unreadable store files had no influence on these files.
+    /// Also records which units must not run. Replaces the data of earlier runs, because the finished run has replaced the files of earlier
+    /// runs.
     pub(crate) fn note_settled(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         self.decided = Some(self.decided_now(desired, without));
         let stopped = desired.iter().filter_map(|(_, resource)| match resource {
