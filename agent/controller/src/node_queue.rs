@@ -195,8 +195,8 @@ impl NodeQueue {
         ready
     }
 
-    /// Takes the Node of the next probe, whose reconcile tests whether the cloud answers again. It is the first waiting Node, by name,
-    /// after the Node of the last probe. If there is none, it is the first waiting Node.
+    /// Takes a Node for the next probe: the reconcile of this Node tests whether the cloud answers again. It is the first waiting Node, by
+    /// name, after the Node of the last probe, or else the first waiting Node.
     fn take_for_all(&mut self, now: Instant) -> Option<String> {
         let after = (Bound::Excluded(self.outage.due(now)?), Bound::Unbounded);
         let waits = |(_, state): &(&Arc<str>, &NodeState)| state.waits_for_cloud;
@@ -335,8 +335,8 @@ impl NodeQueue {
         }
     }
 
-    /// Whether at least one Node is confirmed, and no more Nodes are definitely rejected than are confirmed. If not, the configuration may
-    /// belong to another cluster or region, and the rejections may be wrong.
+    /// Whether at least one Node is confirmed, and the definitely rejected Nodes do not outnumber the confirmed Nodes. If not, the
+    /// configuration may belong to another cluster or region, and the rejections may be wrong.
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);
         for state in self.nodes.values() {

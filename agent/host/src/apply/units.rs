@@ -161,7 +161,8 @@ impl Run<'_> {
         })
     }
 
-    /// The digest of the files that a unit would read if the unit started now. It has the format that is recorded when the unit starts.
+    /// The digest of the files that a unit would read if the unit started now. The digest has the format that is recorded when the unit
+    /// starts.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
         let own = ResourceId::new(Kind::Unit, &unit.name);
         let read = unit.restarted_by.iter().chain([&own]).filter_map(|id| self.desired.get(id));

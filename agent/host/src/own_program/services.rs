@@ -37,8 +37,8 @@ impl Host {
         Ok(services.map(service).collect())
     }
 
-    /// Like [`Host::services`], after the program with this SHA-256 was installed. The note of the switch says which services were
-    /// unhealthy before.
+    /// Like [`Host::services`], but is called after the program with this SHA-256 was installed. The note about the switch says which
+    /// services were unhealthy before the switch.
     pub fn services_after(&self, sha256: &str, units: &[&str]) -> Result<Vec<Service>> {
         let noted = self.noted(sha256)?;
         let mut services = self.services(units)?;

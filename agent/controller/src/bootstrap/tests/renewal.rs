@@ -40,7 +40,8 @@ impl<'a> Shown<'a> {
     fn signed_by(&self, authority: &Authority) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        // rcgen keeps one value per type of name. For rcgen, an organization whose type is written as an OID has another type.
+        // rcgen keeps one value per type of name. It treats the type of the second organization as another type, because this type is
+        // written as an OID.
         let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
         for (kind, organization) in types.into_iter().zip(self.organizations) {
             params.distinguished_name.push(kind, *organization);
