@@ -276,7 +276,7 @@ fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
     if reason == NOT_SET_UP {
         log::warn!("slot: the node {node} gets no slot, and continues without one: {}", answer.not_set_up);
     } else if is_told {
-        log::info!("slot: {reason} to the node {node}, of {group}: {}", answer.lease);
+        log::info!("slot: {reason}: the node {node} of {group}, Lease {}", answer.lease);
     } else {
         log::debug!("slot: {reason}: the node {node}, of {group}");
     }

@@ -61,7 +61,7 @@ impl Publisher {
                 Ok(()) => said.clear(),
                 Err(problem) => {
                     if problem != said {
-                        log::warn!("machines cannot be compared with their groups; trying again: {problem}");
+                        log::warn!("machines cannot be compared with their groups: {problem}; trying again");
                     }
                     said = problem;
                 }

@@ -110,7 +110,7 @@ impl Rollouts {
                 Ended::Idle => said.clear(),
                 Ended::Failed(problem) => {
                     if problem != said {
-                        log::warn!("rollouts wait; trying again: {problem}");
+                        log::warn!("rollouts wait: {problem}; trying again");
                     }
                     said = problem;
                 }

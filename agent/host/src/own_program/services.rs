@@ -89,7 +89,7 @@ impl Host {
         if self.systemd.states(&[unit])?.iter().all(is_fresh) {
             return Ok(());
         }
-        log::info!("restarting {unit}, so that it runs the program that is in place");
+        log::info!("restarting {unit}, so that it runs the installed program");
         let restarted = timeout(self.waits.awaited, self.systemd.begin(Act::Restart, unit)).await;
         restarted.map_err(|_| late(Act::Restart, unit, self.waits.awaited))?
     }
