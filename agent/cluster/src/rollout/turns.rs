@@ -89,7 +89,7 @@ impl<'a> Group<'a> {
     }
 
     /// Whether other nodes need not wait for this group. They need not wait if each member is Ready, and is either done or must not begin
-    /// now. In a rollout of configurations, other nodes always wait, because a configuration can make a kubelet newer than an API server.
+    /// now. In a rollout of configurations, this is always false, because a configuration can make a kubelet newer than an API server.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current | Progress::LeftOut => member.is_ready,

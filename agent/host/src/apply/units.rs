@@ -131,7 +131,8 @@ impl Run<'_> {
     }
 
     /// Records the digest of the files that a stopped unit is about to read. If the run ends during a slow start of the unit, the next run
-    /// waits for this start and does not restart the unit. If the unit has stopped in the meantime, the next run starts the unit again.
+    /// waits for this start and does not restart the unit. If the unit has stopped in the meantime, the next run starts the unit despite
+    /// the recorded digest.
     fn note_read_by_start(&self, unit: &Unit, digest: &str) -> Result<()> {
         match self.host.systemd.states(&[&unit.name])?.first() {
             Some(state) if !state.running => Stamp::Unit.write(&self.host.root, &unit.name, digest),
