@@ -97,7 +97,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// The numbers of changed (or to be changed), refused and failed Nodes, as text.
+    /// A text with three numbers: the Nodes that changed or would change, the refused Nodes, and the failed Nodes.
     pub fn summary(&self) -> String {
         let changes = match (self.patched, self.patches.len()) {
             (0, 0) => "no Node needs a change".to_owned(),

@@ -195,8 +195,8 @@ impl NodeQueue {
         ready
     }
 
-    /// Takes a Node for the next probe: the reconcile of this Node tests whether the cloud answers again. It is the first waiting Node, by
-    /// name, after the Node of the last probe, or else the first waiting Node.
+    /// Takes a waiting Node for the next probe, if the probe is due. The reconcile of this Node tests whether the cloud answers again.
+    /// Probes take the waiting Nodes in turn, in the order of their names.
     fn take_for_all(&mut self, now: Instant) -> Option<String> {
         let after = (Bound::Excluded(self.outage.due(now)?), Bound::Unbounded);
         let waits = |(_, state): &(&Arc<str>, &NodeState)| state.waits_for_cloud;

@@ -53,7 +53,7 @@ pub enum Error {
     /// Units failed. The run completed everything else.
     #[error("{}", every(.0))]
     Units(Vec<FailedUnit>),
-    /// Resources failed, and at least one of them is not a unit but, for example, an image. The run completed everything else.
+    /// Resources failed, and not all of them are units. For example, an image failed. The run completed everything else.
     #[error("some resources failed, but everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
     Resources(Vec<FailedResource>),
     #[error(transparent)]

@@ -26,7 +26,7 @@ pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
 /// The folder of the units of administrators.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
 
-/// The prefix in the names of the agent's own units. Upstream has no units with this prefix. Packages may ship the files of these units.
+/// The prefix in the names of the agent's own units. Upstream has no units with this prefix. Packages may own the files.
 const OWN: &str = "kops-agent";
 
 pub(crate) fn unit_path(root: &Root, name: &str) -> String {

@@ -85,7 +85,7 @@ type Program<'a> = (&'a File, String, &'a str, &'a str);
 impl Host {
     /// Downloads the archives of installed programs of unknown origin. Records the archive member from which each program comes, so that a
     /// plan recognizes correct programs. Does this only on a machine where no run has recorded a resource yet. Units that were started
-    /// before the node's other resources were known do not count.
+    /// before the node's other resources were known do not count as recorded.
     pub async fn recognize_programs(
         &self,
         desired: &DesiredState,

@@ -108,8 +108,8 @@ pub struct Superseded {
     pub next: Option<Next>,
 }
 
-/// The hash of the configuration, and the digests of the last finished state and of the begun state, in a record. Each run that changes the
-/// machine changes at least one of them.
+/// Three values of a record: the hash of the configuration, the digest of the state after the last finished run, and the digest of the
+/// begun state. Each run that changes the machine changes at least one of these values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     config_hash: String,
@@ -149,7 +149,7 @@ impl Record {
     }
 
     /// Whether no run has ever recorded a resource on this machine. Units that were started before the node's other resources were known do
-    /// not count. If the result is true, other programs made all existing resources except these units.
+    /// not count as recorded. If the result is true, other programs made all existing resources except these units.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && (self.is_early || self.resources.is_empty())
     }

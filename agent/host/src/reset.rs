@@ -132,7 +132,7 @@ impl Host {
         let own: Vec<ResourceId> = units.iter().map(|unit| ResourceId::new(Kind::Unit, unit)).collect();
         let mut of_node = record.units();
         of_node.sort_by_key(|unit| (stop_order(unit), (*unit).to_owned()));
-        // Stop the units that start the agent first. Otherwise they would make the machine a node again, now or at the next boot.
+        // First stop the units that start the agent. Otherwise they would make the machine a node again, now or at the next boot.
         let starting = would_start(&*self.systemd, of_packages, &of_node)?;
         units.splice(0..0, starting);
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));

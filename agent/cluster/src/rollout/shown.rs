@@ -125,7 +125,7 @@ pub fn table(shown: &Shown) -> String {
             (Some(status), ..) => status.phase.to_string(),
             (None, State::Aborted, _) => Phase::Aborted.to_string(),
             (None, _, 1) => "not begun: no controller leads it".to_owned(),
-            (None, ..) => "resumed; no controller has read that yet".to_owned(),
+            (None, ..) => "resumed, but no controller has read the change yet".to_owned(),
         };
         let of_program = rollout.program.as_ref().map_or_else(String::new, |program| {
             format!(" to version {} of kops-agent", one_line(&program.version, SHOWN_OF_PROBLEM))
@@ -367,13 +367,13 @@ mod tests {
         let stopped =
             Status { rollout: "r-1".into(), attempt: 1, phase: Phase::Stopped, ..Status::default() };
         let text = table(&Shown::new(Some(resumed.clone()), &stopped, None));
-        assert_eq!(text, "rollout r-1: resumed; no controller has read that yet\n");
+        assert_eq!(text, "rollout r-1: resumed, but no controller has read the change yet\n");
         let program = json!({"version": "0.2.0", "hash": "b=", "sha256": {}});
         let upgrade = Rollout { program: serde_json::from_value(program).unwrap(), ..resumed };
         let text = table(&Shown::new(Some(upgrade), &stopped, None));
         assert_eq!(
             text,
-            "rollout r-1 to version 0.2.0 of kops-agent: resumed; no controller has read that yet\n"
+            "rollout r-1 to version 0.2.0 of kops-agent: resumed, but no controller has read the change yet\n"
         );
     }
 

@@ -19,7 +19,7 @@ pub(super) struct Group<'a> {
     pub(super) hash: Option<&'a str>,
     /// The settings of the group; `None` if the group is not part of the rollout.
     pub(super) settings: Option<&'a Settings>,
-    /// Why no node may begin now: all windows are closed. `None` if nodes may begin.
+    /// Why all nodes of the group must wait for a window. `None` if the nodes need not wait for a window.
     pub(super) closed: Option<String>,
     pub(super) task: Task,
     pub(super) members: Vec<(&'a Member, Progress)>,
@@ -89,7 +89,7 @@ impl<'a> Group<'a> {
     }
 
     /// Whether other nodes need not wait for this group. They need not wait if each member is Ready, and is either done or must not begin
-    /// now. In a rollout of configurations, this is always false, because a configuration can make a kubelet newer than an API server.
+    /// now. In a rollout of configurations, the result is false, because a configuration can make a kubelet newer than an API server.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current | Progress::LeftOut => member.is_ready,
@@ -110,8 +110,8 @@ impl<'a> Group<'a> {
             .count()
     }
 
-    /// How many canaries the group still needs before all other workers may begin. While the group's windows are closed, the number is 0,
-    /// so that other groups do not wait. This exception does not apply if a node of the group has failed.
+    /// How many canaries the group still needs before all other workers may begin. 0 while the group's windows are closed, so that other
+    /// groups do not wait. If a node of the group has failed, closed windows do not change the number.
     pub(super) fn canaries_left(&self) -> usize {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;

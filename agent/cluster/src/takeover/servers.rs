@@ -29,7 +29,6 @@ impl ControlPlane {
 pub enum Leaving {
     /// kops-agent's service leaves. The machine remains a control plane, so kOps' own kops-controller may serve on it.
     Service,
-    /// The whole machine leaves.
     Machine,
 }
 

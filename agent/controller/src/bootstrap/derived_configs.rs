@@ -211,8 +211,8 @@ fn unavailable(group: &str, problem: &str) -> Refusal {
     Refusal::unavailable("NodeConfigUnavailable", problem)
 }
 
-/// Whether only a change of the spec or of the configuration can fix an error. A hash that no server reports may be temporary: servers
-/// sometimes withhold hashes that they have.
+/// Whether only a change of the spec or of the configuration can fix an error. A missing hash is no such error, because servers sometimes
+/// withhold hashes that they have.
 fn is_of_spec(error: &anyhow::Error) -> bool {
     kind_of(error).is_configuration()
 }

@@ -236,7 +236,7 @@ impl Grants {
         Ok(ServedNodeConfig { nodeup_config, node_secrets, kops_version })
     }
 
-    /// Returns the text of the program file. The machine checks its form and its hash.
+    /// Returns the text of the program file. The machine checks the format and the hash of the file.
     async fn program_file(&self) -> Result<String, Refusal> {
         let url = format!("{}/{PROGRAM_FILE}", self.config_base);
         let no_program = |message| Refusal { answer: Answer::BadRequest, reason: "NoProgramFile", message };

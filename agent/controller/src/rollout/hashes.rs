@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use super::current::{Configurations, Current};
 
-/// The TTL of the hashes of configurations.
 const HASHES_TTL: Duration = Duration::from_secs(10);
 /// The TTL of the hashes while all nodes of the policy are current. It is longer to save requests: each read of a hash is a request to the
 /// state store.

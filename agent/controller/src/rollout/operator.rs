@@ -54,7 +54,10 @@ pub async fn without_running(stored: &Stored) -> Result<Option<Read>> {
 pub async fn start(stored: &Stored, rollout: &Rollout) -> Result<()> {
     let before = without_running(stored).await?;
     stored.start(rollout, before.as_ref()).await.with_context(|| {
-        format!("writing the ConfigMap {NAMESPACE}/{CONFIG_MAP}; if the namespace is missing, apply packaging/kubernetes/rbac.yaml")
+        format!(
+            "writing the ConfigMap {NAMESPACE}/{CONFIG_MAP}; if the namespace is missing, apply \
+             packaging/kubernetes/rbac.yaml"
+        )
     })
 }
 

@@ -180,8 +180,8 @@ fn is_one_step(stage: Stage) -> bool {
     !matches!(stage, Stage::Packages | Stage::Runtime | Stage::Services)
 }
 
-/// Before any file is written, deletes the start stamps of the units and static pods that will restart. If a restart is interrupted or
-/// fails, the next run retries the restart, although all files are already right.
+/// Deletes the records (stamps) of the last starts of the units and static pods that will restart. Must be called before the unit files and
+/// manifests are written. If a restart is interrupted or fails, the next run retries the restart, although all files are already right.
 fn forget_starts(root: &Root, plan: &Plan) -> Result<()> {
     let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
     plan.steps.iter().try_for_each(|step| match step.resource.kind {

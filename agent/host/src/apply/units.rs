@@ -143,7 +143,7 @@ impl Run<'_> {
     /// Handles the failure of a unit that pods wait for. If a change of a working node caused the failure, returns an error, which rolls
     /// the change back. After any other failure, the run continues, and the health checks of the runtime and kubelet show whether they work
     /// without the failed unit. A change does not cause the failure of a unit that did not run before: a hook, for example, may always
-    /// fail. Failures of the runtime and of kubelet are exceptions.
+    /// fail. The runtime and kubelet are exceptions from this rule.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
         // A full disk or a lost connection to systemd is not a failure of the unit.
         if !error.is_refusal() && !matches!(error, Error::Unhealthy { .. }) {
@@ -162,8 +162,7 @@ impl Run<'_> {
         })
     }
 
-    /// The digest of the files that a unit would read if the unit started now. The digest has the format that is recorded when the unit
-    /// starts.
+    /// The digest of the files that a unit would read if the unit started now. The digest is recorded when the unit starts.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
         let own = ResourceId::new(Kind::Unit, &unit.name);
         let read = unit.restarted_by.iter().chain([&own]).filter_map(|id| self.desired.get(id));

@@ -115,13 +115,13 @@ impl Host {
         Ok(if is_unfinished { packages } else { Vec::new() })
     }
 
-    /// Whether this program was installed or checked last, and the order used this program file.
+    /// Whether the note is about this program and this program file. The note is about the program that was installed or checked last.
     pub fn is_noted(&self, program: OrderedProgram<'_>) -> Result<bool> {
         let note = self.note()?;
         Ok((note.sha256.as_str(), note.file.as_str()) == (program.sha256, program.file))
     }
 
-    /// Whether the program with this SHA-256 was installed or checked last, for an order with any program file.
+    /// Whether the note is about the program with this SHA-256. The program file does not matter.
     pub fn is_noted_for_any_file(&self, sha256: &str) -> Result<bool> {
         Ok(self.note()?.sha256 == sha256)
     }

@@ -16,7 +16,7 @@ use crate::places::{boot_text, is_kept_when_written, path_of};
 use crate::root::{Entry, Root};
 
 impl Record {
-    /// Adds the resources that a plan writes to the record. `written` contains the SHA-256 of written files, by path.
+    /// Adds to the record the resources that a plan writes. `written` contains the SHA-256 of written files, by path.
     pub(crate) fn claim(
         &mut self,
         root: &Root,

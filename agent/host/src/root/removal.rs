@@ -15,7 +15,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use super::{DIRECTORY, Dir, Entry, Root};
 use crate::error::{Error, Result};
 
-/// The maximum number of nested folders that are open at a time. Programs nest fewer folders, and a process may have more files open.
+/// The maximum number of nested folders that are open at a time. Programs nest fewer folders. A process can have this many files open.
 const DEEPEST: usize = 32;
 /// The maximum number of a directory's names in memory.
 const NAMES_AT_ONCE: usize = 10_000;
