@@ -129,7 +129,7 @@ impl Setup {
         let server = options.server.as_ref().ok_or_else(without_server)?;
         let keystore = Arc::new(Keystore::load(server)?);
         // Bind before any other preparation or request. During a takeover, another program may have the port for days, and each attempt
-        // would make the requests in vain. A socket that is bound but does not listen refuses connections.
+        // would send useless requests. A socket that is bound but does not listen refuses connections.
         let bound = server::bind(&server.listen).await?;
         let nodes = Nodes::new(kops_agent_kube::client(self.kubeconfig.as_deref())?);
         api_server_answers(&nodes).await?;

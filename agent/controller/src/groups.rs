@@ -159,8 +159,8 @@ impl Groups {
         Ok(Some((read, by_name)))
     }
 
-    /// Reads each file in `versions`, which contains the version of each file. An unchanged or unreadable file keeps its last labels. The
-    /// result does not contain the version of an unreadable file, so the next refresh reads the file again.
+    /// Reads the files. `versions` has the current version of each file. An unchanged or unreadable file keeps its last labels. The result
+    /// does not contain the version of an unreadable file, so the next refresh reads the file again.
     async fn read_listed(&self, versions: BTreeMap<String, String>, before: Read) -> Result<Read> {
         let mut read = Read::default();
         for (file, version) in versions {

@@ -96,7 +96,7 @@ fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     Ok(own)
 }
 
-/// The path of a recorded resource. This is the path of its file, or its name if the name is a path.
+/// The path of a recorded resource: the path of the resource's file, or the resource's name if the name is a path.
 pub(crate) fn path_of(root: &Root, id: &ResourceId) -> String {
     file_path(root, id).unwrap_or_else(|| id.name.clone())
 }

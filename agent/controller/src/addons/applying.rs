@@ -44,7 +44,7 @@ pub struct Applied<'a> {
 pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
     let mut problems = Vec::new();
     for object in manifest {
-        // If the kind is not served or the API server does not answer, `apply_one` reports it.
+        // If the kind is not served or the API server does not answer, `apply_one` reports this problem.
         if let Ok(Some(resource)) = objects.resources.find(&object.kind).await {
             problems.extend(scope_problem(object, &resource).map(|problem| format!("{object} {problem}")));
         }

@@ -219,7 +219,7 @@ fn only_configurations_of_nodes_and_saved_groups_are_groups() {
     }
 }
 
-/// A store like those that kOps writes on metal. It contains no configurations, only groups that `kops edit ig` has saved.
+/// The kind of store that kOps writes on metal. It contains no configurations, only groups that `kops edit ig` has saved.
 fn saved_store() -> (tempfile::TempDir, Groups) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("instancegroup")).unwrap();

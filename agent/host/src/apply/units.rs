@@ -40,8 +40,8 @@ impl Run<'_> {
         for (step, unit) in units {
             self.enable(unit, step)?;
         }
-        // systemd reads all unit files even if this run has written none, because an earlier run may have been interrupted after it wrote
-        // some.
+        // An earlier run may have been interrupted after it wrote unit files. So systemd reads all unit files, even if this run has written
+        // no unit file.
         self.host.systemd.reload()
     }
 

@@ -22,7 +22,7 @@ pub struct Attempts {
 
 #[derive(Debug)]
 struct Failed {
-    /// The channel's entry for the add-on when it last failed.
+    /// The channel's entry for the add-on at the last failure.
     entry: AddonSpec,
     failures: u32,
     /// The end of the backoff.
