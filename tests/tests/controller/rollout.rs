@@ -283,7 +283,7 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     let (code, said) = fleet.rollout(&["resume"]);
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = fleet.rollout(&["status"]);
-    assert!(code == Some(4) && said.contains("resumed; no controller has read that yet"), "{said}");
+    assert!(code == Some(4) && said.contains("resumed, but no controller has read the change yet"), "{said}");
     assert_eq!(fleet.status()["status"], Value::Null, "the status of the first attempt answers no longer");
     let controller = fleet.cluster.controller();
     fleet.at_work(&["a-0"]);

@@ -103,7 +103,7 @@ impl FromStr for Window {
             wrong(format!("{zone:?} is not a name in the time zone database, such as UTC or Europe/Berlin"))
         })?;
         let zone =
-            TimeZone::tzif(name, data).map_err(|error| wrong(format!("the time zone {name}: {error}")))?;
+            TimeZone::tzif(name, data).map_err(|error| wrong(format!("loading time zone {name}: {error}")))?;
         Ok(Window {
             text: format!("{days} {begin}-{end} {name}"),
             days: days_of(days).map_err(wrong)?,

@@ -316,7 +316,7 @@ fn lies_are_refused_before_anything_is_written() {
         (Mood::Empty, "no certificate kube"),
         (Mood::Without("kubelet"), "no certificate kubelet in it"),
         (Mood::OtherKey, "its key does not belong to it"),
-        (Mood::OtherAuthority, "not signed by the present kubernetes-ca"),
+        (Mood::OtherAuthority, "not signed by a trusted kubernetes-ca"),
         (Mood::OtherNode, "its subject is wrong"),
         (Mood::Endless, "longer than 4 MiB"),
     ] {
