@@ -23,8 +23,8 @@ const FSTAB: &str = "/etc/fstab";
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether the volume needs no boot unit from the agent, or has it already: a unit or fstab mounts the volume at
-    /// boot, or an operator masked the volume's unit.
+    /// Whether the agent need not write a boot unit for the volume: a unit or fstab already mounts the volume at boot,
+    /// or an operator masked the volume's unit.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
         if is_linked(&self.root, &name)? {
@@ -126,7 +126,7 @@ pub(crate) fn is_optional(mount: &Mount) -> bool {
 }
 
 /// The text of a volume's mount unit. Boot and login do not wait for a late or missing device. The container runtime
-/// and kubelet wait for the device. Unless the volume is optional, they do not start without it.
+/// and kubelet wait for the device. Without the device, they start only if the volume is optional.
 fn unit_text(mount: &Mount) -> Result<String> {
     let options = mount.mount_options.join(",");
     for value in [&mount.device, &mount.path, &options] {

@@ -20,8 +20,8 @@ pub trait Commands: Send + Sync {
     /// Runs a command and waits for its end. An exit status other than 0 is an error.
     fn run(&self, command: &[String]) -> Result<()>;
 
-    /// Runs a command that all of `files` name in `on_change`. For `sysctl --system`, `set_parameters` sets the
-    /// parameters of `files` instead.
+    /// Runs a command for `files`, which all name this command in `on_change`. For `sysctl --system`, `set_parameters`
+    /// sets the parameters of `files` instead.
     fn run_for(&self, command: &[String], files: &[&str], progress: &dyn Progress) -> Result<()> {
         match *command == sysctls::COMMAND {
             true => self.set_parameters(files, progress),
@@ -35,7 +35,8 @@ pub trait Commands: Send + Sync {
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
 
-    /// Why `program` does not start with `flag`. `None` if the program starts, or if this is unknown.
+    /// Why `program` does not start when it is called with `flag`. `None` if the program starts, or if the reason is
+    /// unknown.
     fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<NotStarting> {
         let _ = (program, flag);
         None
@@ -189,7 +190,7 @@ mod tests {
             |command: &str| restarts_the_agent(&command.split(' ').map(str::to_owned).collect::<Vec<_>>());
         // Upstream's command ends with `&`, which a shell would interpret.
         assert!(restarts("systemctl restart kops-configuration.service &"));
-        // Without `systemctl enable`, no later boot runs the agent.
+        // The agent does not skip this command: without it, no later boot runs the agent.
         assert!(!restarts("systemctl enable kops-configuration.service"));
         assert!(!restarts("systemctl restart containerd.service"));
         assert!(!restarts("systemctl daemon-reload"));

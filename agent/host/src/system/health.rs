@@ -33,7 +33,7 @@ pub trait Health: Send + Sync {
 /// Timeout and interval of health checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthTimings {
-    /// Timeout of each component. Zero disables the check and the rollback.
+    /// Timeout for each component to become healthy. Zero disables the check and the rollback.
     pub timeout: Duration,
     pub pause: Duration,
     /// How long a component must stay healthy. systemd restarts a service two seconds after it failed, so a
@@ -42,8 +42,8 @@ pub struct HealthTimings {
     /// After this time, kubelet has seen a changed manifest: kubelet lists its files every 20 s and gives pods 30 s
     /// to end. If the pod still has its UID after this time, kubelet does not restart it for this change.
     pub unnoticed: Duration,
-    /// How long a restarted service of the agent must run. A service that fails at its start ends sooner. Its unit then
-    /// waits only `RestartSec=5s` before the next start.
+    /// How long a restarted service of the agent must run before it counts as healthy. This is longer than systemd's
+    /// restart delay (`RestartSec=5s`). A service that fails at its start ends sooner.
     pub restarted: Duration,
 }
 

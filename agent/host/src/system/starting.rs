@@ -17,7 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a quoted loader message, in characters.
 const LONGEST_TOLD: usize = 300;
 
-/// The reason why a program does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotStarting {
     pub why: String,

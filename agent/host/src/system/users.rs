@@ -23,8 +23,9 @@ pub trait Users: Send + Sync {
     /// Creates or changes a group.
     fn set_group(&self, group: &Group) -> Result<()>;
 
-    /// The user ID and group ID of the owner for the file at `path`. `None` if this implementation does not change
-    /// owners. Then the file belongs to the user that writes it, and the agent only records the wanted owner.
+    /// The user ID of `owner` and the group ID of `group`, for the file at `path`. `None` if this implementation does
+    /// not change owners. Then the file belongs to the user that writes it, and the agent only records the wanted
+    /// owner.
     fn owner_ids(&self, path: &str, owner: &str, group: &str) -> Result<Option<(u32, u32)>>;
 
     /// The names of the owner and group with these IDs, for the file at `path`. An ID without a name is returned as a
@@ -66,7 +67,7 @@ impl Machine {
     }
 
     fn id(&self, path: &str, kind: &str, name: &str) -> Result<u32> {
-        // The kernel defines root as ID 0. A different ID in the files does not count.
+        // The kernel defines root as ID 0. A different ID of root in `/etc/passwd` or `/etc/group` does not count.
         if name == "root" {
             return Ok(0);
         }

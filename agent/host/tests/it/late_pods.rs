@@ -218,7 +218,7 @@ async fn a_manual_run_and_a_working_node_do_not_wait() {
     assert_eq!(it.pods(), ALL);
     assert!(!it.is_waiting());
 
-    // On a working node, a repaired manifest waits for its own pod and not for the API server.
+    // On a working node, the repair of a manifest waits for the manifest's pod and not for the API server.
     std::fs::remove_file(it.machine.path(&path("kube-scheduler"))).unwrap();
     it.converge(FOR_EVER).await;
     assert_eq!(it.pods(), ALL);

@@ -63,7 +63,6 @@ impl Machine {
         Machine { root: tempfile::tempdir().unwrap(), store: Store::new(), downloads: downloads(CALM) }
     }
 
-    /// Sets the options of downloads.
     pub(crate) fn downloading(self, downloads: Downloads) -> Machine {
         Machine { downloads, ..self }
     }

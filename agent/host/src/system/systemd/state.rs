@@ -51,10 +51,10 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
     UnitState { is_known, enablement, running, rests, restarting, starting, started, unread }
 }
 
-/// When the main process of a unit started. systemd's timestamp may differ from the time that is computed from the
-/// monotonic clock, and the later one counts: if the clock was set back after the start, the computed time is earlier
-/// than the dates of files written before the start. `None` if the unit had no main process since boot, or if the unit
-/// is inactive and a timer or socket starts it.
+/// When the main process of a unit started. This is the later of two times: systemd's timestamp, and the time that is
+/// computed from the monotonic clock. If the clock was set back after the start, the computed time is earlier than the
+/// dates of files written before the start. `None` if the unit had no main process since boot, or if the unit is
+/// inactive and a timer or socket starts it.
 fn started<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> Option<SystemTime> {
     if get("ActiveState") == "inactive" && !get("TriggeredBy").is_empty() {
         return None;
