@@ -46,7 +46,7 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// that it holds the Lease. So the timeout is long enough for a slow API server. It is still short enough for another
 /// try before [`RENEW_DEADLINE`].
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A process is stuck if it has not tried for this time to take or renew the Lease.
+/// A process is stuck if its last try to take or renew the Lease was longer ago than this time.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// Whether this process may write to the API server. Clones share the state.
@@ -81,8 +81,8 @@ impl Leadership {
         Leadership::none()
     }
 
-    /// How much longer this process may begin a write. `None` if it may not begin a write now. A write that begins in
-    /// time and takes at most [`Leadership::LONGEST_WRITE`] ends before another process may write.
+    /// The remaining time in which this process may begin a write. `None` if it may not begin a write now. A write that
+    /// begins in time and takes at most [`Leadership::LONGEST_WRITE`] ends before another process may write.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining_at(Instant::now())
     }

@@ -243,7 +243,7 @@ mod tests {
         proxies.proxy_for(&url.parse().unwrap()).is_none()
     }
 
-    /// Go's `httpproxy` gives the expected results.
+    /// The expected results come from Go's `httpproxy`.
     #[test]
     fn exceptions_are_read_as_go_reads_them() {
         for (exceptions, direct, proxied) in [

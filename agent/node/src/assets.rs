@@ -224,7 +224,7 @@ impl Assets {
     ) -> Result<()> {
         let Group { name, mut derivation, .. } = group;
         derivation.learn_hashes(known.clone(), &HashSource::offline(), None, store).await?;
-        // `read_of_derivation` below reports wrong names of downloads.
+        // Wrong names of downloads are no error here, because `read_of_derivation` below reports them.
         for url in derive::asset_urls(&derivation.inputs()).unwrap_or_default() {
             if url.download_url != url.canonical_url {
                 self.canonical.insert(url.download_url, url.canonical_url);

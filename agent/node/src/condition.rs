@@ -49,8 +49,8 @@ const ONCE: Retries = Retries {
 /// How long [`UNIT`] waits for kubelet to register the machine, in seconds. On a first control plane, the API server
 /// starts only after minutes.
 const TELL_TIMEOUT: &str = "600";
-/// The pause between two tries. It is short because `reset` removes the files that a try needs, and the next try then
-/// ends the unit.
+/// The pause between two tries. `reset` removes the files that a try needs, and the next try then fails and ends the
+/// unit. So the pause is short.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The state of this machine at the end of a run.
@@ -220,7 +220,7 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
 
 /// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or is about to
 /// restart the service: the service ends itself when its configuration or kubeconfig changes. With `None`, the report
-/// does not change the annotation.
+/// leaves the Node's annotation `kops-agent/controller` unchanged.
 fn runs_controller(host: &Host) -> Option<bool> {
     host.runs(CONTROLLER_UNIT)
         .inspect_err(|error| log::debug!("this report leaves out {CONTROLLER_UNIT}: {error}"))

@@ -156,8 +156,8 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);
     let mut lines = String::new();
-    // Upstream's unit does not get the cloud tokens. Upstream's kops-controller needs them, but it is a pod and gets
-    // them in another way.
+    // Unlike upstream's unit, this unit also gets the cloud tokens. Upstream's kops-controller needs these tokens, too,
+    // but it is a pod and does not get them from the unit.
     let groups = kops_agent_store::variables().into_iter().chain(VARIABLES.iter().copied());
     for group in groups.chain(kops_agent_cloud::variables()) {
         if is_set(group) {

@@ -145,7 +145,7 @@ fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
         run.env_clear().envs(machine.cluster.environment());
         while let Some(word) = words.next() {
             run.arg(word);
-            // The unit's command has the machine's paths of these files. The test uses its own files instead.
+            // The unit's command names two files of the machine. The test uses its own files instead.
             let file = match word {
                 "--settings" => machine.root().join(SETTINGS),
                 "--kubeconfig" => kubeconfig.clone(),

@@ -223,7 +223,8 @@ fn a_server_that_refuses_is_asked_once() {
     assert_eq!(asked.len(), 1, "{asked:?}");
 }
 
-/// Kubernetes allows no such names. If a server sent one, the shell would insert it into the user's command line.
+/// Kubernetes allows no names with shell characters. If a server sent such a name, the shell would insert it into the
+/// user's command line.
 #[test]
 fn names_that_a_shell_could_run_are_not_offered() {
     let desk = Desk::new();

@@ -346,7 +346,7 @@ fn keys_from_a_template_are_not_checked() {
             "1 errors, 0 warnings\n",
         ],
     );
-    // Two equal actions make the same key twice.
+    // Two keys with equal template actions become the same key.
     let twice = "  {{ .a }}: 1\n  {{ .a }}: 2\n";
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{GROUP}{twice}"))]),

@@ -16,7 +16,7 @@ const A: &str = "file /etc/motd.d/a";
 const B: &str = "file /etc/motd.d/b";
 const C: &str = "file /etc/motd.d/c";
 
-/// A converged node with two files of its spec.
+/// A converged node whose spec has the file assets `files`.
 struct Scene {
     node: Machine,
     files: [PathBuf; 2],

@@ -311,7 +311,7 @@ fn configuration(node: &Machine) -> String {
     derived.stdout
 }
 
-/// The folder has the files that `kops toolbox enroll` copies to a bare-metal control plane (upstream:
+/// The folder `copied` has the files that `kops toolbox enroll` copies to a bare-metal control plane (upstream:
 /// `GetBootstrapData` in `pkg/commands/toolbox_enroll.go`).
 #[test]
 fn files_from_kops_toolbox_enroll_make_a_control_plane() {

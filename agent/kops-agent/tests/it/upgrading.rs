@@ -72,7 +72,8 @@ impl Scene {
         scene.after(&converged)
     }
 
-    /// A control plane whose facts come from `imds`. A new program on trial reads them from there, too.
+    /// A control plane whose facts come from the metadata service `imds`. A new program also reads the facts from
+    /// `imds` while it is tested.
     fn observing(imds: &LoopbackServer) -> Scene {
         Scene::pinned(imds).0
     }
@@ -148,8 +149,8 @@ impl Scene {
     }
 
     /// Runs `fleet follow` with a kubeconfig for the API server's stand-in until it waits for the lock. Then restores
-    /// the node's own kubeconfig, because the comparison of the node reads this file. Also returns the further lines
-    /// of standard error.
+    /// the node's own kubeconfig, because `verify` compares this file. Also returns the further lines of standard
+    /// error.
     fn follow_to_the_lock(&self) -> (Following, impl Iterator<Item = String> + Send + use<>) {
         let own = fs::read(self.kubeconfig()).unwrap();
         let run = File::create(self.lock()).unwrap();
@@ -293,8 +294,8 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A program that prints `version`, and passes the check of the service that follows rollouts. `verify` is the shell
-/// code of its verification.
+/// A program that prints `version`, and succeeds for `fleet follow --check`. For `verify`, the program runs the shell
+/// code `verify`.
 fn script(version: &str, verify: &str) -> Vec<u8> {
     script_that_follows(version, "exit 0", verify)
 }
@@ -429,7 +430,7 @@ fn a_worker_gets_the_program_file_from_its_server() {
             worker.kops_controller(),
             "no server answers /renew with the program file",
             2,
-            // The node asks twice, because a server may still serve an earlier file.
+            // The node requests the program file twice, because a server may still serve an earlier file.
             vec![refused(), elsewhere(), refused(), elsewhere()],
         ),
     ] {

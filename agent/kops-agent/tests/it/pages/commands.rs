@@ -191,7 +191,7 @@ impl Call {
     }
 }
 
-/// A value for a flag whose value a page may write in capitals.
+/// A value for a flag. It replaces the value on the page, which may be a placeholder in capitals.
 fn some_value(flag: &str) -> Option<String> {
     let value = match flag {
         "--conf" | "--facts" | "--asset-hashes" | "--kubeconfig" | "--admin-kubeconfig" => "/nonexistent",
