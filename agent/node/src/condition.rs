@@ -71,7 +71,7 @@ pub async fn tell(root: &Path, compared: Compared) {
 
 /// Makes systemd start a unit that reports to the cluster. The run itself must not wait for the report, because other
 /// units wait for the run, and kubelet, the API server or the network may be slow. If systemd cannot start the unit,
-/// the run reports.
+/// the run itself reports to the cluster.
 pub async fn have_told(root: &Path) {
     if !is_machine(root) {
         return;

@@ -59,7 +59,7 @@ pub(crate) fn has_any(folder: &Path, sockets: &BTreeSet<String>) -> bool {
     links.any(|link| inode_of(&link).is_some_and(|inode| sockets.contains(inode)))
 }
 
-/// The inode of a socket. `link` is the target of a link in `/proc/PID/fd`.
+/// The inode of a socket, from the target of a link in `/proc/PID/fd`.
 fn inode_of(link: &Path) -> Option<&str> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')
 }

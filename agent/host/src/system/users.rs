@@ -155,9 +155,9 @@ impl Users for Machine {
     }
 }
 
-/// Changes users or groups with the shadow programs (`useradd`). These programs lock the files, write new files and
-/// rename them. They wait for 15 seconds if another program holds the lock, for example the installation of a
-/// package.
+/// Changes users or groups with the shadow programs (`useradd`). These programs lock the user files, and replace them
+/// by new files. If another program holds the lock, for example the installation of a package, these programs wait for
+/// 15 seconds.
 fn change(command: &[&str]) -> Result<()> {
     let mut outcome = ask(command)?;
     for _again in 0..LOCKED_AGAIN {

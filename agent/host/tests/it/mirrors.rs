@@ -356,7 +356,7 @@ async fn if_all_mirrors_are_dead_each_is_named_and_a_recovered_one_is_used() {
 
 #[tokio::test]
 async fn an_archive_that_claims_a_huge_size_is_not_unpacked() {
-    // A few hundred bytes with the header of a 4 GiB file.
+    // An archive of a few hundred bytes, with the header of a 4 GiB file in it.
     let mut header = tar::Header::new_gnu();
     header.set_path("bin/a").unwrap();
     header.set_size(4 << 30);

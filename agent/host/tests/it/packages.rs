@@ -239,7 +239,7 @@ fn an_interrupted_dpkg_is_finished() {
         assert!(error.contains("picky"), "{error}");
         assert!(!has("picky"), "a half-configured package counts as installed");
         fs::write("/root/ready", "").unwrap();
-        // A power cut left this file behind.
+        // This file looks as if a power cut interrupted dpkg.
         fs::write("/var/lib/dpkg/updates/0001", "").unwrap();
         let said = Said::default();
         converge(&wanted(&["tiny"]), &said).unwrap();

@@ -174,7 +174,7 @@ impl Node {
         self.systemd.0.lock()
     }
 
-    /// The requests since the last call.
+    /// The requests since the last call of `news`.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut self.units().asked)
     }

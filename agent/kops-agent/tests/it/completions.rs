@@ -284,7 +284,7 @@ fn the_variable_of_completions_changes_no_other_call() {
         ended.with(0, &[]);
         assert!(ended.stdout.starts_with("kops-agent "), "{ended:#?}");
     }
-    // Commands that change the machine also ignore the variable without `--`.
+    // Commands that change the machine also ignore the variable if the argument `--` is missing.
     let machine = Machine::new(NODES);
     let ended = Ended::from_command(machine.agent("converge").env(VARIABLE, "bash"));
     ended.with(0, &[]);

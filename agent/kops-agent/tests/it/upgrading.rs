@@ -344,7 +344,8 @@ fn a_service_that_fails_with_the_program_brings_the_previous_one_back() {
     let before = scene.sha256();
     scene.run_before(CONTROLLER);
     let mut state: Value = serde_json::from_str(&read(&scene.machine, STATE)).unwrap();
-    // Another version of the agent may write its own units differently. So this change does not prevent the upgrade.
+    // Another version of the agent may write its own units differently. So a change of such a unit does not prevent the
+    // upgrade.
     let own = r#"{"resource": "unit kops-agent-verify.timer", "action": "change"}"#;
     let program = script("0.9.0", &format!(r#"echo '{{"plan": {{"steps": [{own}]}}}}'; exit 4"#));
     // The unit does not start while the new program is in place.

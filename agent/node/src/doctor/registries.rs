@@ -188,8 +188,8 @@ fn of_status(status: StatusCode) -> Outcome {
     }
 }
 
-/// The value of the `Authorization` header for the registry. `None` if the registry requires a login and there is
-/// none.
+/// The value of the `Authorization` header for the registry. `None` if the registry requires a login that this check
+/// does not have.
 async fn authorization(
     client: &LocationClient,
     refused: &Response,

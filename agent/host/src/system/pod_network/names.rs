@@ -54,8 +54,8 @@ const CHAIN_PREFIXES: [&str; 9] = [
 /// Full names of chains: the chain of kubenet on kOps nodes (nodeup/pkg/model/containerd.go), the chain of kindnet
 /// versions without nftables, and Weave's main chain.
 const CHAINS: [&str; 3] = ["IP-MASQ", "KIND-MASQ-AGENT", "WEAVE"];
-/// The firewall plugin creates this chain for an administrator's own rules (plugins/meta/firewall/README). It belongs
-/// to the pod network only while it is empty.
+/// The CNI plugin `firewall` creates this chain for an administrator's own rules (plugins/meta/firewall/README). The
+/// chain belongs to the pod network only while it is empty.
 pub(super) const ADMINISTRATORS_CHAIN: &str = "CNI-ADMIN";
 /// Comment prefixes of the pod network's rules in the machine's standard chains. Only the comment identifies these
 /// rules, because they jump to no chain of the pod network.

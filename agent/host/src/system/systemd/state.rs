@@ -9,7 +9,8 @@ use time::macros::format_description;
 use super::unit::{Rest, UnitState};
 use crate::system::clock::Clock;
 
-/// The relevant properties of `org.freedesktop.systemd1.Unit` and of the interface of the unit's type.
+/// The properties that [`read`] uses. They are of `org.freedesktop.systemd1.Unit` and of the interface for the unit's
+/// type.
 pub(super) const PROPERTIES: [&str; 10] = [
     "LoadState",
     "ActiveState",

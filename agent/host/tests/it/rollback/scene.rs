@@ -104,7 +104,7 @@ impl Node {
         started.clone()
     }
 
-    /// The requests since the last call.
+    /// The requests since the last call of `news`.
     pub(crate) fn news(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }

@@ -47,7 +47,7 @@ impl ApiServer {
         ApiServer { url, asked }
     }
 
-    /// The requests since the last call.
+    /// The requests since the last call of `asked`.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.try_iter().collect()
     }
