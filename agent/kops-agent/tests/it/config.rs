@@ -234,7 +234,7 @@ fn a_group_is_checked_without_a_machine() {
     );
 }
 
-/// Runs `config check` for a group. Gives it no boot config of a machine.
+/// Runs `config check` for a group, without the boot config of a machine.
 pub(crate) fn check_group(machine: &Machine, group: &str) -> Ended {
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "check"]);

@@ -76,7 +76,7 @@ fn requests(machine: &Machine) -> String {
 }
 
 /// The last applied state may come from another machine, because an image may be a copy of a node's disk. It may also
-/// come from the time in a warm pool, in which the instance did not join.
+/// come from a warm pool, where the instance had not joined the cluster yet.
 #[test]
 fn the_last_applied_state_of_another_machine_is_not_used() {
     for (old, new) in [

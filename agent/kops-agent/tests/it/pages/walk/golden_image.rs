@@ -12,8 +12,8 @@ const PACKAGE: &str = concat!("kops-agent_", env!("CARGO_PKG_VERSION"), "-1_amd6
 /// The repository in the blueprint, which operators replace by their own.
 const REPOSITORY: &str = "https://packages.example.com/rpm";
 
-/// Packer's template declares the variables of the page. The reset on the page ends the node, and the page then enables
-/// the same units as the script `provision`.
+/// Packer's template declares the variables of the page. After the reset on the page, the machine is no longer a node.
+/// The page enables the same units as the script `provision`.
 #[test]
 fn golden_image_md_works_as_printed() {
     let node = converged();
