@@ -42,7 +42,7 @@ impl Stopwatch {
     }
 
     /// Merges all measured steps into one step. The merged step stands for the failed tries of the run and the pauses
-    /// between them.
+    /// after them.
     pub fn start_over(&self) {
         let end_us = self.now_us();
         let name = "tries that failed".into();

@@ -18,8 +18,8 @@ use super::plan::plan_with;
 
 /// Gets the keys and certificates for a plan from kops-controller. If kops-controller issues none because the node is
 /// registered, the node keeps its certificates, even those that are due for renewal. Then the returned plan differs
-/// from `plan`. Fails if kops-controller does not issue a certificate that the node lacks. A repair to the last applied
-/// state does not fail for this reason.
+/// from `plan`. Fails if kops-controller does not issue a certificate that the node lacks, or if the request fails for
+/// another reason. A repair to the last applied state does not fail for these reasons.
 pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone();
     let wanted = to_be_asked_for(&plan, &decision.desired, &materials);

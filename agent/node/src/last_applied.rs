@@ -237,8 +237,8 @@ pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) ->
     })
 }
 
-/// An error that lists the resources that still differ, because a run could not repair them; `None` if the run repaired
-/// all resources.
+/// An error that lists the resources that still differ, because a run could not repair them; `None` if there are no
+/// such resources.
 pub fn unmended(report: &Report) -> Option<anyhow::Error> {
     let lines: Vec<String> =
         report.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended).map(line).collect();

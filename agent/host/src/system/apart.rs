@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 
 /// Runs a closure on its own thread and waits for it.
 ///
-/// If the caller stops waiting, the thread runs on, but ends with the process. So the closure must leave nothing half
-/// done whenever it ends.
+/// If the caller stops waiting, the thread continues until the process ends. So the closure must leave nothing half
+/// done, even if the process ends first.
 pub(crate) async fn apart<T: Send + 'static>(
     doing: &'static str,
     act: impl FnOnce() -> Result<T> + Send + 'static,

@@ -188,7 +188,7 @@ mod tests {
     fn only_a_restart_of_the_agent_is_left_out() {
         let restarts =
             |command: &str| restarts_the_agent(&command.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        // Upstream's command ends with `&`, which a shell would interpret.
+        // Upstream's command ends with `&`. No shell interprets it here, so `&` is an additional argument.
         assert!(restarts("systemctl restart kops-configuration.service &"));
         // The agent does not skip this command: without it, no later boot runs the agent.
         assert!(!restarts("systemctl enable kops-configuration.service"));

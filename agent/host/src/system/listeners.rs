@@ -37,7 +37,7 @@ pub fn owners(root: &Path) -> BTreeMap<String, (String, u32)> {
 }
 
 /// The inodes of the sockets that receive connections to an address. Without a socket at exactly this address, the
-/// sockets that listen at all addresses receive them.
+/// sockets that listen at all addresses receive the connections.
 pub(crate) fn sockets_at(root: &Path, address: SocketAddr) -> Result<BTreeSet<String>> {
     let of_port: Vec<(SocketAddr, String)> =
         sockets(root)?.into_iter().filter(|(local, _)| local.port() == address.port()).collect();

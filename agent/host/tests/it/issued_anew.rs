@@ -75,7 +75,7 @@ fn days(days: u64) -> Duration {
     Duration::from_secs(days * 24 * 3600)
 }
 
-/// A machine and its store, at the time noon plus `after`.
+/// A machine and its store. Their clock shows the time `after` past noon.
 struct Scene {
     root: tempfile::TempDir,
     keyset: Keyset,

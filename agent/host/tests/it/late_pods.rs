@@ -151,7 +151,7 @@ async fn clients_of_the_api_server_start_once_it_answers() {
         it.kubelet_pulls_the_api_server();
         it.until(|| it.has_pulled("kube-controller-manager")).await;
         assert_eq!(it.pods(), WITHOUT_CLIENTS);
-        // Only kubelet can pull the scheduler's image.
+        // The run does not wait for the scheduler's image, because only kubelet can pull it.
         it.api_server.answers.store(true, Ordering::SeqCst);
     });
     assert_eq!(it.pods(), ALL);

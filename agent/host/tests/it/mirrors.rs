@@ -332,8 +332,8 @@ async fn the_run_waits_only_once_for_a_dead_mirror() {
     let machine = Machine::new().downloading(downloads(STEADY));
     machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 12);
-    // The requests for sizes wait for the silent mirror all at once, so the run waits only once. After this wait, no
-    // file is requested from the silent mirror.
+    // The run requests the sizes of all files at the same time, so it waits only once for the silent mirror. After this
+    // wait, no file is requested from the silent mirror.
     let gets = silent.requests().iter().filter(|request| request.starts_with("GET")).count();
     assert_eq!(gets, 0);
 }

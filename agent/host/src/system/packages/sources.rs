@@ -95,7 +95,7 @@ pub(crate) fn write(
     })?;
     let list = list_path(&source.name);
     let key_file = key_path(&source.name, extension);
-    // Keys come before the list: a list without its key is useless.
+    // `revert` restores the keys before the list, because a list without its key is useless.
     let paths = EXTENSIONS.map(|extension| key_path(&source.name, extension));
     let paths = paths.into_iter().chain([list.clone()]);
     let before = paths.map(|path| Ok((path.clone(), before(root, &path)?))).collect::<Result<_>>()?;

@@ -98,10 +98,10 @@ const TABLES: [&str; 10] = [
 const TABLE_PREFIX: &str = "kindnet-";
 
 /// Name prefixes of ipsets.
-/// - kube-proxy's in IPVS mode: pkg/proxy/ipvs/ipset.go; KUBE-6- for IPv6.
-/// - kube-router's: KUBE-SRC-, KUBE-DST-, kube-router-; inet6: for IPv6.
-/// - Calico's: `cali`, the IP version, and whether the set is the main one (felix/ipsets/ipset_defs.go).
-/// - Cilium's: pkg/datapath/ipset.
+/// - kube-proxy in IPVS mode: pkg/proxy/ipvs/ipset.go; KUBE-6- for IPv6.
+/// - kube-router: KUBE-SRC-, KUBE-DST-, kube-router-; inet6: for IPv6.
+/// - Calico: `cali`, the IP version, and a character for main or temporary sets (felix/ipsets/ipset_defs.go).
+/// - Cilium: pkg/datapath/ipset.
 const SET_PREFIXES: [&str; 7] =
     ["KUBE-", "inet6:KUBE-", "kube-router-", "inet6:kube-router-", "cali4", "cali6", "cilium_node_set_v"];
 

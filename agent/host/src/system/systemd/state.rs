@@ -9,8 +9,8 @@ use time::macros::format_description;
 use super::unit::{Rest, UnitState};
 use crate::system::clock::Clock;
 
-/// The properties that [`read`] uses. They are of `org.freedesktop.systemd1.Unit` and of the interface for the unit's
-/// type.
+/// The properties that [`read`] uses. They belong to the interface `org.freedesktop.systemd1.Unit` or to the interface
+/// for the unit's type.
 pub(super) const PROPERTIES: [&str; 10] = [
     "LoadState",
     "ActiveState",
@@ -33,7 +33,7 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
         _ => Enablement::Disabled,
     };
     let running = match get("ActiveState") {
-        // A unit in a restart loop is `activating`. systemd itself restarts this unit.
+        // A unit in a restart loop is `activating`. It counts as running, because systemd itself restarts it.
         "active" | "reloading" | "refreshing" | "activating" => true,
         "inactive" => has_done_its_work(&get),
         _ => false,
