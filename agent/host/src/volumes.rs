@@ -54,7 +54,6 @@ impl Host {
         Ok(())
     }
 
-    /// Makes systemd mount a volume at boot.
     pub(crate) fn mount_at_boot(&self, mount: &Mount) -> Result<()> {
         if self.is_mounted_at_boot(mount)? {
             return Ok(());

@@ -93,7 +93,6 @@ impl Leadership {
         until.checked_sub(since_start).filter(|remaining| !remaining.is_zero())
     }
 
-    /// The longest time that a write may take.
     pub const LONGEST_WRITE: Duration = Duration::from_secs(4);
 
     fn renewed(&self, asked: Instant) {
@@ -120,7 +119,7 @@ pub struct Election {
     identity: String,
     leadership: Leadership,
     leads: watch::Sender<bool>,
-    /// When this process last tried to take or renew the Lease, in milliseconds after the start.
+    /// When this process last tried to take or renew the Lease, in milliseconds after the start of `leadership`.
     beat: AtomicU64,
 }
 
@@ -167,7 +166,7 @@ impl Election {
             };
             if problem != said && !problem.is_empty() {
                 let name = self.contest.lease;
-                log::warn!("the Lease {NAMESPACE}/{name} cannot be renewed; retrying: {problem}");
+                log::warn!("the Lease {NAMESPACE}/{name} cannot be renewed: {problem}; retrying");
             }
             self.tell();
             self.show_life(problem.is_empty());

@@ -42,7 +42,7 @@ pub struct Users {
     pub architectures: BTreeSet<&'static str>,
 }
 
-/// The files, images and packages that the nodes of a cluster need. Also how these nodes reach the registries.
+/// The files, images and packages that the nodes of a cluster need, and the registry mirrors of these nodes.
 #[derive(Default)]
 pub struct Assets {
     needs: BTreeMap<Need, Users>,

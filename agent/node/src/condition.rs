@@ -188,7 +188,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     Ok(told.map(|told| told.node))
 }
 
-/// Ends the unit that reports apart from the run, and removes the early warnings from this machine's Node. A reset calls
+/// Ends [`UNIT`], which reports for a run, and removes the early warnings from this machine's Node. A reset calls
 /// this before it stops kubelet and removes kubelet's credentials. A failure is only logged.
 pub async fn withdraw_warnings(root: &Path) {
     if !is_machine(root) {

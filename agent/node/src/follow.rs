@@ -49,7 +49,7 @@ pub async fn until_replaced(conf: &Path, root: &Path) {
         if problem != said {
             // An expected error is not a warning: a machine that is not a node yet has no kubeconfig, or no Node.
             let level = if untold.is_expected() { log::Level::Debug } else { log::Level::Warn };
-            log::log!(level, "cannot wait for orders of a rollout; trying again: {problem}");
+            log::log!(level, "cannot wait for orders of a rollout: {problem}; trying again");
         }
         said = problem;
         sleep(PAUSE).await;

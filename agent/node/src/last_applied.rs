@@ -67,7 +67,7 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
     }
 }
 
-/// Adds to the first error of a run why the repair to the last applied state failed.
+/// Combines the first error of a run with `other`, the error of the repair to the last applied state.
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
     error.context(format!(

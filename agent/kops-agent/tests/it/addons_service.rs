@@ -72,7 +72,7 @@ fn the_service_takes_the_place_of_protokubes_channels_and_labels_and_gives_it_ba
     assert!(by_protokube.contains(&channels) && read(&machine, CHANNELS).is_some(), "{by_protokube}");
     assert_eq!(read(&machine, SERVICE), None);
 
-    // Without gossip, protokube has no task.
+    // Without gossip, protokube has no task, so the run removes its files.
     converge(&machine, "true");
     for path in [PROTOKUBE, CHANNELS, "opt/kops/bin/protokube", "etc/sysconfig/protokube"] {
         assert_eq!(read(&machine, path), None, "{path}");

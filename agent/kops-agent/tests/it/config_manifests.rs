@@ -44,7 +44,6 @@ spec:
   role: Node
 ";
 
-/// A folder with `files`.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {

@@ -433,7 +433,8 @@ fn a_machine_of_no_cloud_without_a_key_fails_and_sends_no_request() {
     worker.is_untouched();
 }
 
-/// Other tests use a software TPM. This machine has no TPM, or a TPM that is not Google's.
+/// Unlike other tests, this test uses no software TPM. The machine that runs the test has no TPM, or a TPM that is not
+/// Google's.
 #[test]
 fn a_worker_on_gce_without_googles_tpm_fails_and_sends_no_request() {
     let worker = Worker::new();

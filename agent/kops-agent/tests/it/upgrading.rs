@@ -260,7 +260,7 @@ impl Scene {
         sha256_hex(&fs::read(&self.program).unwrap())
     }
 
-    /// The versions of the program in its folder, by file name.
+    /// The names of the files in the program's folder that are versions of the program.
     fn beside(&self) -> Vec<String> {
         let files = fs::read_dir(self.program.parent().unwrap()).unwrap();
         let mut names: Vec<String> =
