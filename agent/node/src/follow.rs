@@ -39,7 +39,7 @@ pub async fn check(root: &Path) -> Result<()> {
     read.context("reading this machine's Node")
 }
 
-/// Follows rollouts. Returns when another version of this program has replaced it.
+/// Follows rollouts. Returns when another version has replaced this program.
 pub async fn until_replaced(conf: &Path, root: &Path) {
     let began = SystemTime::now();
     let mut said = String::new();
@@ -56,8 +56,7 @@ pub async fn until_replaced(conf: &Path, root: &Path) {
     }
 }
 
-/// Executes orders. Returns when another version of this program has replaced it. `began` is the start time of this
-/// process.
+/// Executes orders. Returns when another version has replaced this program. `began` is the start time of this process.
 async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result<(), Untold> {
     let mut orders = Orders::new(&machine::kubeconfig(root))?;
     loop {

@@ -59,7 +59,7 @@ pub struct Machine;
 impl Mounts for Machine {
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>> {
         let Some(found) = topmost(&mountinfo()?, &mount.path) else { return Ok(None) };
-        // A device may have several names.
+        // A device may have several names, so the paths without symbolic links are compared.
         let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| Path::new(path).into());
         let is_same = real(&found.source) == real(&mount.device);
         let device = if is_same { mount.device.clone() } else { found.source };

@@ -20,7 +20,6 @@ pub trait Users: Send + Sync {
     /// Creates or changes a user. A missing group of the same name is created, too.
     fn set_user(&self, user: &User) -> Result<()>;
 
-    /// Creates or changes a group.
     fn set_group(&self, group: &Group) -> Result<()>;
 
     /// The user ID of `owner` and the group ID of `group`, for the file at `path`. `None` if this implementation does

@@ -223,7 +223,8 @@ fn without_a_renewal_the_timer_changes_nothing_and_lists_due_certificates() {
     assert!(!status().contains("renewing this node's certificates"), "{}", status());
 }
 
-/// During a takeover, one control plane after another replaces kOps' kops-controller by kops-agent.
+/// During a takeover, one control plane after another replaces kOps' kops-controller by kops-agent. So the name of
+/// kops-controller may lead to both servers.
 #[test]
 fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
     let renews = || {

@@ -51,7 +51,7 @@ const HOSTS: &str = "password = \"of-a-registry\"\nauth = { password = \"in-a-fl
                      [host.\"https://mirror.example.com\".header]\nAuthorization = [\"Basic dG9rZW4tb2YtYS1taXJyb3I=\"]\n";
 /// The value of a shell variable. It is no credential, so it may be in the bundle.
 const CONTACT: &str = "operator@example.com";
-/// A line that must stay in the bundle, because its readers need it.
+/// A log line without secrets. It must stay in the bundle, because readers of the bundle need it.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
                         kubelet.go:2902] \"Container runtime network not ready\"";
 const OF_BOOT_SCRIPT: &str =

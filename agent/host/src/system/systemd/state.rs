@@ -43,7 +43,7 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
         ("inactive", _, _) => Rest::Yes,
         _ => Rest::No,
     };
-    // systemd 254 and later also have `auto-restart-queued`.
+    // systemd 254 and later also have the state `auto-restart-queued`.
     let restarting = get("SubState").starts_with("auto-restart");
     let starting = is_starting(&get);
     let started = started(&get, clock);
