@@ -30,7 +30,7 @@ pub const NAME: &str = "kops-controller-leader";
 #[derive(Debug)]
 pub struct Contest {
     pub lease: &'static str,
-    /// What the holder does, as the end of a message.
+    /// The task of the holder, as the end of a message.
     pub doing: &'static str,
 }
 

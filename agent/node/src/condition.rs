@@ -188,8 +188,8 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     Ok(told.map(|told| told.node))
 }
 
-/// Ends [`UNIT`], which reports for a run, and removes the early warnings from this machine's Node. A reset calls
-/// this before it stops kubelet and removes kubelet's credentials. A failure is only logged.
+/// Ends the unit that reports the result of a run, and removes the early warnings from this machine's Node. A reset
+/// calls this before it stops kubelet and removes kubelet's credentials. A failure is only logged.
 pub async fn withdraw_warnings(root: &Path) {
     if !is_machine(root) {
         return;
@@ -248,8 +248,8 @@ fn own_program(root: &Path) -> (Option<String>, Option<ProgramReport>) {
     }
 }
 
-/// The part of the report that describes the machine. `applied_to` is the identity of the machine, which names its
-/// cloud. `None` if the cloud's metadata service does not answer.
+/// The part of the report that describes the machine. `applied_to` is the identity of the machine. It contains the name
+/// of the cloud. `None` if the cloud's metadata service does not answer.
 async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
     let by_cloud = match cloud_of_machine(applied_to) {
         Some(provider) => kops_agent_cloud::for_provider(provider).machine(ONCE).await,

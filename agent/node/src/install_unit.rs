@@ -172,8 +172,8 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
 
 /// The text of the unit. The unit is a oneshot, as in nodeup: units ordered after it wait until the node has converged.
 /// As in `units/kops-agent.service`, the run reports its progress, and the watchdog ends a stuck run. If systemd allows
-/// `Restart=` for a oneshot, systemd restarts a run that the watchdog or the OOM killer ended. It does not restart a run
-/// that exited by itself.
+/// `Restart=` for a oneshot, systemd restarts a run that the watchdog or the OOM killer ended. It does not restart a
+/// run that exited by itself.
 fn unit(command: &str, systemd_version: Option<u32>) -> String {
     let restart = match systemd_version {
         Some(RESTARTS_ONESHOTS..) => "Restart=on-abnormal\nRestartSec=30s\n",

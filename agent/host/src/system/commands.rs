@@ -29,8 +29,8 @@ pub trait Commands: Send + Sync {
         }
     }
 
-    /// Sets the kernel parameters in `files`. The default implementation runs upstream's command `sysctl --system`, which
-    /// sets the parameters in all sysctl files.
+    /// Sets the kernel parameters in `files`. The default implementation runs upstream's command `sysctl --system`,
+    /// which sets the parameters in all sysctl files.
     fn set_parameters(&self, files: &[&str], progress: &dyn Progress) -> Result<()> {
         let _ = (files, progress);
         self.run(&sysctls::COMMAND.map(str::to_owned))

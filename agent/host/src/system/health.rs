@@ -38,8 +38,9 @@ pub struct HealthTimings {
     /// How long a component must stay healthy. systemd restarts a service two seconds after it failed, so a
     /// component that crashes on start may look healthy for a moment.
     pub steady: Duration,
-    /// How long kubelet may take to restart a pod after a change of its manifest. kubelet lists manifests every 20 s and
-    /// gives pods 30 s to end. If the pod then still has its old UID, kubelet does not restart the pod for the change.
+    /// How long kubelet may take to restart a pod after a change of its manifest. kubelet lists manifests every 20 s
+    /// and gives pods 30 s to end. If the pod then still has its old UID, kubelet does not restart the pod for the
+    /// change.
     pub unnoticed: Duration,
     /// How long a restarted service of the agent must run before it counts as healthy. This is longer than systemd's
     /// restart delay (`RestartSec=5s`). A service that fails at its start ends sooner.

@@ -352,7 +352,8 @@ mod tests {
             ],
             &[("vm/a", "0"), ("vm/b", "0"), ("net/x/c", "0")],
         );
-        // A link to a real kernel parameter. It rejects the value `none`, so its value stays different from the file.
+        // A link to a real kernel parameter. The kernel rejects the value `none`, so the parameter still differs from
+        // the file.
         let rounded = machine.0.path().join("proc/sys/vm/rounded");
         std::os::unix::fs::symlink("/proc/self/oom_score_adj", &rounded).unwrap();
         let root = Root::open(machine.0.path()).unwrap();

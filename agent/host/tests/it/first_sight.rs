@@ -76,7 +76,7 @@ impl Scene {
         self.was_written(path, 0);
     }
 
-    /// Sets the modification time of a file to this many seconds after `MORNING`.
+    /// Sets the modification time of a file to `after` seconds past `MORNING`.
     fn was_written(&self, path: &str, after: u64) {
         let file = fs::File::options().append(true).open(self.0.path(path)).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(MORNING + after)).unwrap();

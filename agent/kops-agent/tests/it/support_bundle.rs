@@ -295,7 +295,7 @@ fn without_a_store_journals_need_the_secrets_kept_from_earlier_runs() {
             assert!(!text.contains(secret.as_str()), "{secret} is in {file}: {text}");
         }
     }
-    // Without its saved state, the agent does not know which parts of the files are secret.
+    // If the saved state is missing, the agent does not know which parts of the files are secret.
     let cases: [(&str, &dyn Fn()); 3] = [
         ("first-converge", &|| {
             fs::remove_file(&begun).unwrap();

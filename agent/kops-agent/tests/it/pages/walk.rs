@@ -80,7 +80,7 @@ struct Walk {
     folder: TempDir,
     /// Paths on the page. In this test, each path is replaced by the path beside it.
     places: Vec<(&'static str, PathBuf)>,
-    /// The blocks that ran.
+    /// The numbers of the blocks that ran.
     done: RefCell<BTreeSet<usize>>,
 }
 
