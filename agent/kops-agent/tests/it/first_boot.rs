@@ -56,7 +56,7 @@ fn a_first_boot_never_ends_well_with_a_409() {
     assert_eq!(server.asked(), [vec![refused], honest(&CERTIFICATES)].concat());
 }
 
-/// An image may be a copy of a node's disk. The other machine's files do not make this machine a node.
+/// An image may be a copy of a node's disk. The files of that node do not make this machine a node.
 #[test]
 fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     let worker = Worker::new();
@@ -110,7 +110,8 @@ fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
     worker.run("converge", &server).with(1, &["has no certificate with its key"]);
 }
 
-/// Files from the image do not change a first boot: the run asks until the name is free, and then makes the node.
+/// Files from the image do not change a first boot: the run asks kops-controller until the machine's name is free, and
+/// then makes the node.
 #[test]
 fn a_machine_with_the_disk_of_another_becomes_a_node_at_its_first_boot() {
     let worker = Worker::new();

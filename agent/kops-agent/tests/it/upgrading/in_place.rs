@@ -23,8 +23,8 @@ impl Scene {
         )
     }
 
-    /// Whether the Node shows that the check of its program has not succeeded. Null if the Node shows nothing about a
-    /// check.
+    /// The field `unchecked` in the annotation about the program: true if the check of the program has not succeeded.
+    /// Null if the annotation has no such field.
     fn unchecked(&self) -> Value {
         self.annotation("kops-agent/program")["unchecked"].clone()
     }

@@ -15,7 +15,7 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
     let nothing = "exit 0";
     let changes = r#"echo '{"plan": {"steps": [{"resource": "file /etc/hosts"}]}}'; exit 4"#;
     let follows = |follow: &str| script_that_follows("0.9.0", follow, nothing);
-    // A killed process left this file when it tried a program.
+    // This file looks as if a process was killed while it tried a program.
     fs::write(scene.program.with_file_name(".nodeup.kops-agent"), "tried").unwrap();
     let fails = "echo 'the state store is gone [KA2005]' >&2; exit 1";
     for (number, (program, expected)) in [
