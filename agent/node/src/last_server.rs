@@ -33,13 +33,14 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     if options.allows_no_server || root != Path::new("/") || !removes_controller(plan) {
         return Ok(());
     }
-    // An unfinished change passed this check when it began. A second check may fail only because the API server needs the remaining
-    // steps of the change.
+    // An unfinished change passed this check when it began. A second check could fail, because the API server may not work before the
+    // change is complete.
     let is_same = |state: Applied| state.config_hash == decision.config_hash;
     if host.unfinished_change()?.is_some_and(|change| change.state.is_none_or(is_same)) {
         return Ok(());
     }
-    // This machine was made from the image of another control plane. Its copy of the service has not served any machine.
+    // This machine was made from the image of another control plane. On this machine, the service from the image has not served any
+    // machine.
     if machine::left_by(root, &decision.facts) == LeftBy::AnotherMachine {
         return Ok(());
     }
@@ -73,7 +74,7 @@ fn removes_controller(plan: &Plan) -> bool {
     removed(CONTROLLER_UNIT) || is_kept && (removed(CONTROLLER_CONF) || removed(CONTROLLER_KUBECONFIG))
 }
 
-/// [`own_departure`] with the files below `root`.
+/// Calls [`own_departure`] with the files below `root`.
 async fn departure(root: &Path, leaving: Leaving) -> Result<Departure> {
     let path = |file: &str| root.join(file.trim_start_matches('/'));
     let conf = path(CONTROLLER_CONF);

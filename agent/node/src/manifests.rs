@@ -29,8 +29,8 @@ use kinds::Class;
 use nodes::Nodes;
 use told::{Severity, Told};
 
-/// Maximum number of template values that are left out of a document. For each of these values, the document is read
-/// again.
+/// Maximum number of template values that are removed from a document, because they do not fit their fields. After each removal, the
+/// document is read again.
 const MOST_CLEARED: usize = 20;
 /// Maximum number of names in a message.
 const MOST_NAMES: usize = 10;
@@ -171,8 +171,8 @@ fn shown(name: &str) -> String {
     shortened(name, LONGEST_NAME)
 }
 
-/// The value of the label with the cluster's name. If the label is missing, returns a key from a template, because that key may become the
-/// label.
+/// The value of the label with the cluster's name. If the label is missing, returns a key that contains a template action, because the
+/// rendered key may be this label.
 fn label_of(source: &Source) -> &str {
     let Some(Value::Object(labels)) = source.value_at("metadata.labels") else { return "" };
     match labels.get(CLUSTER_LABEL) {
@@ -191,8 +191,8 @@ fn warn(source: &Source, warnings: Result<Vec<FieldWarning>, SpecError>, told: &
     }
 }
 
-/// Reads a document. If a template gives a value that does not fit, the value counts as missing. `None` if the document has an error, needs
-/// one of these values, or has too many of them.
+/// Reads a document. A value from a template counts as missing if it does not fit its field. `None` if the document has an error, requires
+/// a value that counts as missing, or has too many of these values.
 fn read<T>(
     source: &Source,
     read: impl Fn(Value, &str) -> Result<T, SpecError>,
@@ -227,7 +227,6 @@ fn may_be_templated_key(source: &Source, field: &str) -> bool {
     source.value_at(field).is_none() && mapping.is_some_and(|fields| fields.keys().any(|key| has_action(key)))
 }
 
-/// The clusters of the manifests, by their names.
 struct Clusters<'a> {
     names: Vec<&'a str>,
     /// The index of the first cluster with each name. Names from a template are left out.

@@ -63,7 +63,7 @@ fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
     Ok((!restarted.is_empty() && host.runs_kubelet()?).then(words))
 }
 
-/// The line of `kops-agent plan` about pacing; `None` if the plan needs no slot.
+/// The line of `kops-agent plan` that announces the slot; `None` if the plan needs no slot.
 pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<String>> {
     let group = shown_group(&decision.desired, &decision.names[1]);
     let restarted = disrupts(root, host, plan)?;
@@ -72,9 +72,8 @@ pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> R
     }))
 }
 
-/// Takes a slot, and drains the node if asked, before a plan that disrupts a working node. `None` if the run neither
-/// took a slot nor drained the node, for example because no server gives slots. Fails if no slot is free, or pods do
-/// not leave.
+/// Prepares a working node for a plan that disrupts it: takes a slot, and drains the node if necessary. `None` if the
+/// run did neither, for example because no server gives slots. Fails if no slot is free, or if pods do not leave.
 pub async fn begin(
     options: &RunOptions,
     host: &Host,

@@ -106,9 +106,9 @@ impl ResetPlan {
 
     /// Resets the machine below `root`.
     pub async fn carry_out(&self, host: &Host, root: &Path) -> Result<()> {
-        // No other run may begin between these actions.
+        // Without the lock, another run could begin while units are stopped.
         let _lock = host.lock()?;
-        // Only stopped units cannot report the early warnings again.
+        // The units are stopped first, because a running unit could report the early warnings again.
         host.stop_units(&of_the_agent(&self.reset), &Tell)?;
         Box::pin(condition::withdraw_warnings(root)).await;
         host.reset(&self.reset, &Tell)?;

@@ -25,8 +25,8 @@ use kops_agent_spec::digest::sha256_hex_of;
 
 use super::machine;
 
-/// The units of the services. The first unit with a usable program decides the program of all services. `FOLLOW_UNIT` comes first, because
-/// a rollout replaces its program.
+/// The units of the services. All services run the program of the first unit whose program is usable. `FOLLOW_UNIT` comes first, because a
+/// rollout replaces the program of this unit.
 const UNITS: [&str; 3] = [FOLLOW_UNIT, CONTROLLER_UNIT, ADDONS_UNIT];
 /// A text that every kops-agent contains, and nodeup does not.
 const MARK: &str = FOLLOW_UNIT;
@@ -65,14 +65,14 @@ impl UnitFile {
 }
 
 impl ServiceProgram {
-    /// The program for the services of the machine below `root`. The program is a file of the real machine, even if a scratch root has
-    /// the units.
+    /// The program for the services of the machine below `root`. Even if `root` is a scratch root, the program is a file of this machine,
+    /// and not a file below `root`.
     pub fn of_machine(root: &Path) -> Result<ServiceProgram> {
         let this = program::path().context("finding the path of this program")?;
         Ok(decided(&this, units(root)?, build_of))
     }
 
-    /// Keeps the units of a different build as that build wrote them, because this build may write them differently.
+    /// Leaves the units of a different build of kops-agent unchanged, because this build may write these units differently.
     pub fn keep_units(self, desired: &mut DesiredState) {
         let ServiceProgram { path, kept } = self;
         for UnitFile { name, text } in kept {
@@ -85,8 +85,8 @@ impl ServiceProgram {
     }
 }
 
-/// Whether the services of the machine below `root` start this program, or no usable program. This reads the units as they are now: until
-/// a unit that was changed by hand is repaired, it starts the program that it names.
+/// Whether the services of the machine below `root` start this program, or no usable program. Reads the present texts of the units: a unit
+/// that was changed by hand starts the program in the changed text until it is repaired.
 pub fn is_this_program(root: &Path) -> Result<bool> {
     let this = program::path().context("finding the path of this program")?;
     let reader = Reader::open(root)?;
@@ -111,7 +111,7 @@ fn decided(this: &Path, units: Vec<UnitFile>, build_of: impl Fn(&Path) -> Option
     ServiceProgram { path, kept }
 }
 
-/// The units on the machine below `root` that are as a run of kops-agent left them, in the order of [`UNITS`].
+/// The units on the machine below `root` that have not changed since a run of kops-agent wrote them, in the order of [`UNITS`].
 fn units(root: &Path) -> Result<Vec<UnitFile>> {
     if !machine::has_record(root) {
         return Ok(Vec::new());

@@ -259,7 +259,7 @@ mod tests {
         assert!(metrics(&status()).contains("\nkops_agent_superseded 0\n"));
     }
 
-    /// In an outage of the store, the last run failed and the node is still converged.
+    /// A node can be converged although its last run failed, for example in an outage of the store.
     #[test]
     fn a_failed_run_a_stopped_unit_drift_and_no_run_yet_are_shown_differently() {
         let well = Status {

@@ -20,7 +20,7 @@ use crate::redaction::error_text;
 /// timers, no name in `PATH` and no completions.
 pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
-/// The timers of the machine below `root`, and the name of this program in `PATH`. `conf` is the machine's boot config.
+/// The timers of the machine below `root`, and the link to this program in `PATH`. `conf` is the machine's boot config.
 /// `None` if the machine gets no timers.
 pub fn of_machine(root: &Path, conf: &Path, environment: &Environment) -> Result<Option<Upkeep>, Failure> {
     let is_wanted = yes_or_no(VARIABLE, "timers", environment.get(VARIABLE).as_deref())?;
@@ -51,8 +51,8 @@ pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bo
 async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool, progress: &dyn Progress) -> Result<()> {
     let host = machine::open(root)?;
     let _lock = machine::lock(waits_for_lock, &host).await?;
-    // Only a machine that is not yet a node gets timers here. On a node that nodeup made, kops-controller may give the
-    // run no configuration, which is no failure.
+    // Only a machine that is not yet a node gets timers here. On a node that nodeup made, the run may get no
+    // configuration from kops-controller. This is not a failure, so it needs no metrics.
     if !host.is_no_node_yet()? {
         return Ok(());
     }

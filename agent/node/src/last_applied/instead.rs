@@ -32,8 +32,8 @@ impl Instead {
         };
         let of_spec = || {
             let found = error.chain().find_map(|cause| cause.downcast_ref::<SpecDiffers>())?;
-            // An applied configuration that never equaled the one derived from the spec may differ for another reason
-            // than a newer spec.
+            // If the applied configuration never equaled the configuration derived from the spec, a difference does not
+            // prove that the spec is newer.
             applied.is_proven.then_some((&found.expected, &found.actual))
         };
         match of_file().or_else(of_spec) {
@@ -50,7 +50,7 @@ impl Instead {
 /// Whether a run applies the last applied state because of `error`. Returns `false` if a change has begun and failed,
 /// because the next run continues that change.
 pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
-    // The run got no slot, and applying the last applied state would need a slot, too.
+    // The run could not take a slot or drain the node. Applying the last applied state would need both, too.
     if is_not_paced(error) {
         return Ok(false);
     }
@@ -72,8 +72,8 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
 /// The message about a superseded node. `by` is the hash of the newer configuration.
 pub fn superseded(by: &str) -> String {
     format!(
-        "the cluster now has another configuration ({by}), for the machine that replaces this machine. This \
-         machine keeps its last applied configuration until `kops rolling-update cluster` replaces it. \
-         `kops-agent converge --follow` applies the other configuration to this machine"
+        "the cluster has a new configuration ({by}) for the machine that replaces this machine. This machine \
+         keeps its last applied configuration until `kops rolling-update cluster` replaces it. \
+         `kops-agent converge --follow` applies the new configuration to this machine"
     )
 }

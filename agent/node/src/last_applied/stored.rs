@@ -69,7 +69,8 @@ pub(super) async fn read(
             && !take_from_machine(host, applied, &mut read, keyset, id)?
         {
             read.unusable.insert((keyset.to_owned(), id.to_owned()));
-            // `unknown` has only one reason for a whole keyset. The keyset's other items are available, so their reason is never needed.
+            // `unknown` has one reason for a whole keyset. All other items of the keyset are available, so no message needs a reason for
+            // them.
             read.unknown.keysets.insert(keyset.to_owned(), why);
         }
     }

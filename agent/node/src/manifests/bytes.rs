@@ -16,9 +16,7 @@ const APIS: [&str; 2] = ["kops.k8s.io/v1alpha", "kops/v1alpha"];
 pub(super) struct Bytes {
     /// The whole content, or only the first [`LARGEST`] + 1 bytes if the file is larger.
     pub(super) beginning: Vec<u8>,
-    /// Whether the content names kOps' API.
     pub(super) names_kops: bool,
-    /// The number of bytes that were read.
     pub(super) read: usize,
 }
 
@@ -48,7 +46,6 @@ impl Bytes {
         Ok(bytes)
     }
 
-    /// Whether the file is too large for a manifest.
     pub(super) fn is_too_large(&self) -> bool {
         self.beginning.len() > LARGEST
     }

@@ -19,11 +19,11 @@ use crate::findings::Finding;
 
 /// Maximum number of groups whose nodes are checked. Groups of a cluster with the same settings count as one group.
 const MOST_DECIDED: usize = 500;
-/// Maximum number of possible machines that are checked, for all groups and all completed clusters.
+/// Maximum number of possible machines that are checked in all groups. A machine counts again for each possible version of its cluster.
 const MOST_MACHINES: usize = 60_000;
-/// The size of a part, in bytes. A machine counts once, plus once for each such part of its cluster and its group as JSON.
+/// A machine with large manifests counts as several machines: once more for every 2,048 bytes of its cluster and its group as JSON.
 const PART: usize = 2_048;
-/// The number of authorities of an etcd cluster. A control-plane machine counts once more for each of them.
+/// The number of certificate authorities of an etcd cluster. A control-plane machine counts once more for each of these authorities.
 const AUTHORITIES_OF_ETCD: usize = 3;
 
 /// Checks the nodes that a version of kOps configures.
@@ -82,7 +82,7 @@ impl Nodes<'_> {
         let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
         let of_cluster = Fields::new(source);
         let size_of_cluster = source.size();
-        // Each checked group, with the problems in the manifest of any group with equal settings.
+        // The checked groups, each with the problems in its own manifest. A group with equal settings gets the same problems.
         let mut decided: Vec<(InstanceGroup, Vec<(Severity, Problem)>)> = Vec::new();
         for (group, source) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
             let decisive = supposed::decisive(group);
@@ -160,8 +160,8 @@ impl Nodes<'_> {
         Ok(())
     }
 
-    /// The finding about groups that are not checked because there are too many groups or machines. Too many machines are an error: a pull
-    /// request must not hide its mistakes behind large manifests.
+    /// The finding that some groups are not checked, because there are too many groups or machines. If there are too many machines, the
+    /// finding is an error: a pull request must not hide its mistakes behind large manifests.
     pub(super) fn undecided(&self) -> Option<(Severity, Finding)> {
         if self.has_too_many_machines {
             let problem = format!(
@@ -185,8 +185,8 @@ impl Nodes<'_> {
 /// cluster.
 struct Fields<'a> {
     source: &'a Source,
-    /// By the path of a field: whether the field's value or a key of its path comes from a template. `None` if the manifest does not have
-    /// the field.
+    /// For each field, by its path: whether its value or a key in its path comes from a template. `None` if the manifest does not have the
+    /// field.
     is_template: RefCell<BTreeMap<String, Option<bool>>>,
 }
 
@@ -255,7 +255,7 @@ fn with_possible_version(
     cluster
 }
 
-/// A substitute for a missing group of a role. With this group, the cluster's settings for the role are checked.
+/// A substitute for the group of a role without a group, so that the cluster's settings for this role are checked.
 fn group_of_role(role: InstanceGroupRole) -> InstanceGroup {
     let mut group = InstanceGroup::default();
     group.metadata.name = "supposed".to_owned();
@@ -274,8 +274,8 @@ mod tests {
     const CLUSTER: &str =
         "{kind: Cluster, metadata: {name: c}, spec: {cloudProvider: aws, kubernetesVersion: 1.34.2}}\n";
 
-    /// Checks a cluster in the first line, and groups with these settings in lines 3, 5, and so on. Checks the nodes of `most` groups at
-    /// most.
+    /// Checks a cluster in line 1, and groups with these settings in lines 3, 5, and so on. The nodes of at most `most` different groups
+    /// are checked.
     fn checked(settings: &[&str], most: usize) -> (Findings, Option<String>) {
         let (findings, undecided) = checked_within(settings, most, MOST_MACHINES);
         (
@@ -319,7 +319,7 @@ mod tests {
         let settings = ["-5", "-6", "-5", "-7", "-7"].map(|pods| format!("kubelet: {{maxPods: {pods}}}"));
         let settings = settings.each_ref().map(String::as_str);
         let (findings, undecided) = checked(&settings, 2);
-        // The findings are about the first two groups, and the group with the settings of the first group.
+        // The findings are about the first two groups, and about the third group, which has the same settings as the first.
         assert_eq!(lines(&findings), [3, 5, 7]);
         // The last two groups, and the control plane that the manifests lack, are not checked.
         let undecided = undecided.unwrap();

@@ -26,13 +26,13 @@ const LONGEST: u64 = 1 << 20;
 /// A fact about the secrets of this machine.
 #[derive(Clone)]
 pub enum SecretFact {
-    /// A secret: from the store, a private key, or a login.
+    /// A secret value: a secret of the store, a private key, or a login.
     Secret(String),
     /// Free text, in which anything may be secret.
     FreeText(String),
     /// A text that is no secret, because it is made only from fields with a fixed meaning.
     Public(String),
-    /// The path and the text of a file. The text is free text, unless a state lists the path (`Path`).
+    /// The path and the text of a file. The text counts as free text, unless a fact of the kind `Path` has the same path.
     File(String, String),
     /// The path of a file that a state lists together with the file's secrets.
     Path(String),

@@ -13,7 +13,8 @@ use crate::machine;
 use crate::redaction::error_text;
 
 impl Change<'_> {
-    /// Checks that the repositories have the ordered packages, and the installed packages, which a rollback needs.
+    /// Checks that the repositories have the ordered packages. They must also have the packages that are installed now, because a rollback
+    /// needs them.
     pub(super) fn find_packages(&self) -> Result<()> {
         let present = self.present_packages()?;
         service_manager::doing("looking for the packages of kops-agent");
@@ -54,8 +55,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Reinstalls the previous packages, and restarts the services that started before the reinstallation. Returns a description of the
-    /// result.
+    /// Reinstalls the previous packages. Then restarts each service that does not run, or that started before the reinstallation. Returns a
+    /// description of the result.
     pub(super) async fn take_packages_back(&self, services: &[Service]) -> String {
         let Place { host, path, .. } = self.place;
         service_manager::doing("installing the previous version of kops-agent");
@@ -115,7 +116,7 @@ impl Change<'_> {
                 if let Err(error) = host.restart_on_program(path, &services).await {
                     log::warn!("the previous packages are installed, but {error}");
                 }
-                // The next process runs the present program, and reports.
+                // The problem is only logged. The next process, which runs the present program, reports to the cluster.
                 if let Some(problem) = other {
                     log::error!("{problem}");
                 }
