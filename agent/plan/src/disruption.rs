@@ -31,8 +31,8 @@ pub fn next_plan(plan: &Plan, versions: Versions) -> NextPlan {
     counts.with_restarts(summary.restarts)
 }
 
-/// The group of nodes with which this node shares slots, as shown until a server tells it. It is the control plane if the node's desired
-/// state has etcd, which only control planes run. Otherwise it is the instance group.
+/// The group of nodes with which this node shares slots, for display before a server has named the group. It is the control plane if the
+/// node's desired state has etcd, which only control planes run. Otherwise it is the instance group.
 pub fn shown_group<'a>(desired: &DesiredState, instance_group: &'a str) -> &'a str {
     let is_etcd = |name: &str| is_manifest(name) && rank(name) == Rank::Etcd;
     if desired.iter().any(|(id, _)| is_etcd(&id.name)) { CONTROL_PLANE } else { instance_group }

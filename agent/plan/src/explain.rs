@@ -177,8 +177,8 @@ fn entries(line: &str) -> Option<(&str, Vec<&str>)> {
     (entries.len() > 1 && entries.iter().all(|entry| !entry.is_empty())).then_some((name, entries))
 }
 
-/// The list entries of a line that are missing in `others`. Compares with all lines of the same resource that have the same text before the
-/// list.
+/// The list entries of a line that are missing in `others`. Looks for the entries in all lines of the same resource with the same text
+/// before the list.
 fn gone_entries<'a>(
     (resource, line): &'a (ResourceId, String),
     others: &BTreeSet<(ResourceId, String)>,
@@ -214,8 +214,8 @@ fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(R
         .collect()
 }
 
-/// Splits a resource into lines. A file or unit has the lines of its text, and each flag on its own line. Any other resource, or a
-/// completely hidden text, has its fields as JSON. The lines may contain secrets, so they must not be displayed.
+/// Splits a resource into lines. A file or unit is split into the lines of its text, with each flag on its own line. Any other resource, or
+/// a completely hidden text, is split into its JSON fields. The lines may contain secrets, so they must not be displayed.
 fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     let (text, free_text) = match resource {
         Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),

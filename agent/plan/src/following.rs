@@ -140,7 +140,7 @@ impl Followed {
     }
 
     /// Returns the state after this run, in which `boot` replaces the boot config in effect. `hash` is the hash of the configuration that
-    /// the run applies. If the user-data pins a configuration, `boot` pins this hash.
+    /// the run applies. If the user-data pins a configuration, `boot` pins `hash`.
     pub fn after(
         followed: Option<&Followed>,
         user_data: &BootConfig,

@@ -114,8 +114,8 @@ pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>
             needs.insert(Need::image(image));
         }
     }
-    // Only a machine that warms up for a warm pool pulls these images. The nodes given here never warm up, so the images are added for
-    // them.
+    // Only machines that warm up for a warm pool pull these images. The desired state lacks the images, because callers pass only nodes
+    // that do not warm up.
     needs.extend(node.config.warm_pool_images.iter().map(Need::image));
     Ok(needs)
 }

@@ -75,7 +75,7 @@ pub(crate) fn comparable_text(text: &str, free_text: Option<&FreeText>) -> Optio
     comparable([Text { text, free_text }]).map(|[text]| text)
 }
 
-/// Converts a line of [`comparable_text`] for display: marks replace placeholders and the credentials of URLs.
+/// Converts a line of [`comparable_text`] for display: replaces placeholders and the credentials of URLs by marks.
 pub(crate) fn line(line: &str) -> String {
     without_credentials(&without_placeholders(line))
 }

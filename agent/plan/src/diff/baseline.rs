@@ -42,12 +42,12 @@ pub struct Times {
 pub struct FirstSight {
     /// Units and static pods that run with the present files.
     pub current: Vec<Started>,
-    /// Units and static pods to restart. Each comes with a file that changed after the unit or pod read the file.
+    /// Units and static pods to restart, each with a file that has changed since the unit or pod read it.
     pub outdated: Vec<(ResourceId, ResourceId)>,
 }
 
-/// Records that each running unit and each present static pod has read the observed files. Skips units and pods with a recorded reading,
-/// and units and pods that started before one of their files changed.
+/// Records that each running unit and each present static pod has read the observed files. Skips units and pods whose reading is already
+/// recorded, and units and pods with a file that has changed since their start.
 pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, times: &Times) -> FirstSight {
     let mut sight = FirstSight::default();
     let first = times.first(desired);
@@ -110,8 +110,8 @@ fn unread_by_systemd<'a>(unit: &Unit, read: &[&'a ResourceId], times: &Times) ->
 }
 
 /// Compares the write times of the files in `read` with `started`, the start time of the processes that read them. If only certificates
-/// are newer, the result has an estimated renewal time of the loaded certificates. The estimate assumes that the loaded certificates have
-/// the lifetime of the present ones, and that they were issued at `first` or later.
+/// were written after `started`, the result has an estimated renewal time of the loaded certificates. The estimate assumes that the loaded
+/// certificates have the same lifetime as the present certificates, and were issued at `first` or later.
 fn unread_since(
     started: u64,
     first: Option<u64>,

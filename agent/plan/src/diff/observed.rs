@@ -65,8 +65,8 @@ pub struct ObservedFile {
     pub free_text: Option<FreeText>,
 }
 
-/// Describes the contents that are equivalent for a file's readers. A file with an invalid certificate has no such description, because the
-/// file must be replaced.
+/// Describes the contents that are equivalent for a file's readers. A file with an invalid certificate has no `Serves`, because the file
+/// must be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serves {
     /// A digest that all equivalent contents share.
@@ -96,7 +96,7 @@ pub enum ObservedContent {
     Unknown {
         /// Why the desired content is unknown.
         why: String,
-        /// Whether the file is known to differ from the agent's last version. Also true if the file is missing and is only treated as
+        /// Whether the file is known to differ from the agent's last version. Also true if the file is missing and the agent treats it as
         /// present.
         differs: bool,
     },

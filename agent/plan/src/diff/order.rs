@@ -142,8 +142,8 @@ fn drop_in(resource: &Resource) -> Option<(&str, &str)> {
     Some((drop_in_of_path(path)?, text))
 }
 
-/// The units that a unit's `[Unit]` section names as its order or dependencies (systemd.unit(5)). Each comes with the directive that names
-/// it, such as `After`.
+/// The units that a unit's `[Unit]` section names, in directives for the start order and for dependencies (systemd.unit(5)). Each unit
+/// comes with the directive that names it, such as `After`.
 fn named_units(text: &str) -> Vec<(&str, &str)> {
     let mut section = "";
     // A line that ends with a backslash continues in the next line.

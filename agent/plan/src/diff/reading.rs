@@ -31,7 +31,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Makes a reading from these resources and, for a unit, from its text. `text` is the unit's present text and its desired text.
+    /// Makes a reading from these resources and, for a unit, from its text. `text` has two texts of the unit: the present text, then the
+    /// desired text.
     pub(super) fn new<'a>(
         text: Option<[&str; 2]>,
         read: impl Iterator<Item = &'a ResourceId>,
@@ -58,8 +59,8 @@ impl Reading {
         Reading { bytes, meaning: Some(meaning), due }
     }
 
-    /// Makes a reading with the meaning of this reading but with unknown bytes. The certificates are due at `due`, or at their own time if
-    /// that is earlier.
+    /// Makes a reading with unknown bytes, and with the same meaning as this reading. The certificates are due at `due`, or earlier if this
+    /// reading has an earlier renewal time.
     pub(super) fn of_earlier_bytes(self, due: u64) -> Reading {
         Reading { bytes: UNSEEN.into(), due: Some(self.due.map_or(due, |own| own.min(due))), ..self }
     }
@@ -142,7 +143,7 @@ pub(super) fn kept(desired: &DesiredState, observed: &ObservedState, plan: &Plan
             resource: id.clone(),
             why: format!(
                 "its certificates were issued anew for the same names by the same authority; it reads the \
-                 new certificates at its next restart, with its next change or at {} at the latest",
+                 new certificates at its next restart, which is at {} at the latest",
                 timestamp(until)
             ),
             keeping: Keeping::Loaded,

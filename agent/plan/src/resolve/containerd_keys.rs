@@ -10,7 +10,7 @@ use toml::Value;
 
 use super::containerd_config::{CRI_IMAGES, CRI_OF_1, CRI_RUNTIME};
 
-/// The top level of the configuration file, in place of a plugin's name.
+/// Stands for the top level of the configuration file where functions expect the name of a plugin.
 pub(super) const FILE: &str = "";
 const OVERLAYFS: &str = "io.containerd.snapshotter.v1.overlayfs";
 /// Matches any name in the path of a table.

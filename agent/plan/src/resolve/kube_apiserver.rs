@@ -180,8 +180,8 @@ fn serving_names(
     names
 }
 
-/// On Hetzner and OpenStack, the machine's own address, for the API server's certificate. On Hetzner, the API
-/// server also advertises this address. `None` on other clouds.
+/// The machine's own address, for the API server's certificate on Hetzner and OpenStack. On Hetzner, the API server
+/// also advertises this address. `None` on other clouds.
 fn local_address(basis: &Basis<'_>) -> Result<Option<String>, Invalid> {
     let cloud = &basis.facts.cloud;
     let address = match basis.boot.cloud_provider {

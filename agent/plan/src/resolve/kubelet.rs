@@ -362,8 +362,8 @@ fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     let Some(aws) = basis.aws() else {
         let mut names = facts.hostname_addresses.clone();
         if is_named_by_us(basis) {
-            // If the host still has its previous name, `names` has the addresses of the previous name, so they are dropped
-            // (`desired/linode.rs`).
+            // If the host still has its previous name, `names` has the addresses of that name. The certificate must not have these
+            // addresses (`desired/linode.rs`).
             names.retain(|_| facts.hostname == basis.node_name.name);
             names.push(basis.node_name.name.clone());
             return names;
