@@ -94,8 +94,9 @@ fn service_refusal(departure: Result<Departure>, leaves: impl FnOnce(&str)) -> R
         }
         Ok(Departure::Refused(why)) => format!(
             "{CONTROLLER_UNIT} stays on this machine, because no machine could bootstrap without it: {why}. First start another \
-             server: kOps' kops-controller, or kops-agent's on another control plane. `kops-agent controller takeover --check --back` \
-             shows whether one is running. {OVERRIDE} removes the service anyway"
+             server: kOps' kops-controller, or kops-agent's server on another control plane. \
+             `kops-agent controller takeover --check --back` shows whether such a server is running. {OVERRIDE} removes the service \
+             anyway"
         ),
         Err(error) => format!(
             "{CONTROLLER_UNIT} stays on this machine, because this run cannot find out whether machines can bootstrap without it: {}. \

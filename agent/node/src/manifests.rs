@@ -54,7 +54,7 @@ struct Manifest<T> {
 struct Manifests {
     clusters: Vec<Manifest<Cluster>>,
     groups: Vec<Manifest<InstanceGroup>>,
-    /// Whether the manifest of a cluster may be missing here, because a template or an error kept it from being read.
+    /// Whether the manifests may lack a cluster, because a template or an error kept a manifest from being read.
     may_lack_clusters: bool,
 }
 
@@ -221,7 +221,7 @@ fn read<T>(
     None
 }
 
-/// Whether a template may supply a missing field: the mapping that should have the field has a key from a template.
+/// Whether a template may supply a missing field. This is possible if the mapping that lacks the field has a key from a template.
 fn may_be_templated_key(source: &Source, field: &str) -> bool {
     let mapping = field.rsplit_once('.').and_then(|(mapping, _)| source.value_at(mapping)?.as_object());
     source.value_at(field).is_none() && mapping.is_some_and(|fields| fields.keys().any(|key| has_action(key)))

@@ -10,7 +10,7 @@ use super::last_applied::superseded as meaning_of_superseded;
 /// The text output names each certificate that expires in fewer than this number of days.
 const SOON: i64 = 30;
 
-/// The status for people, with what to do about it.
+/// The status as text for people, with the remedies for problems.
 pub fn text(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.

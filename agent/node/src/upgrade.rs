@@ -305,7 +305,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Restores the previous program, and restarts the services that ran before the switch. Returns a description of the result.
+    /// Restores the previous program, and restarts the services that ran before the upgrade. Returns a description of the result.
     async fn take_back(&self, services: &[Service]) -> String {
         let Place { host, path, is_packaged, .. } = self.place;
         if *is_packaged {

@@ -17,7 +17,7 @@ use super::{apply, machine};
 use crate::redaction::error_text;
 
 /// The environment variable for the timers. With `false`, a machine whose boot script installed this program gets no
-/// timers, no name in `PATH` and no completions.
+/// timers, no link in `PATH` and no completions.
 pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
 /// The timers of the machine below `root`, and the link to this program in `PATH`. `conf` is the machine's boot config.
@@ -61,7 +61,7 @@ async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool, progress: &dy
     Ok(())
 }
 
-/// The timers and the name in `PATH`, if a boot script installed this program. The boot script writes the program into
+/// The timers and the link in `PATH`, if a boot script installed this program. The boot script writes the program into
 /// a folder `bin` and the boot config into the folder `conf` beside it (pkg/model/resources/nodeup.go of kOps,
 /// `packaging/cloud-init/kops-agent.sh`). `None` for a program elsewhere.
 fn beside(program: &Path, conf: &Path) -> Option<Upkeep> {

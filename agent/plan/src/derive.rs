@@ -58,7 +58,7 @@ pub struct Inputs<'a> {
     pub release: KopsRelease,
     /// The full kOps version, which is part of the URLs of kOps' own programs. `None` if the version is unknown.
     pub kops_version: Option<&'a str>,
-    /// The roles of all groups in the cluster, including this one.
+    /// The roles of all groups in the cluster, including the role of `instance_group`.
     pub roles: &'a BTreeSet<InstanceGroupRole>,
     /// The key sets that [`needed_files`] names, by id.
     pub keysets: &'a BTreeMap<String, Keyset>,

@@ -29,8 +29,8 @@ pub enum Question {
 }
 
 impl Question {
-    /// Reads a question in the form that users type: `/etc/x`, `kubelet.service`, `--max-pods`. Most Kubernetes flags also exist as a field
-    /// of a configuration file, with the flag's name in camel case.
+    /// Reads a question in the form that users type: `/etc/x`, `kubelet.service`, `--max-pods`. A flag also matches the configuration field
+    /// with the same name in camel case, because most Kubernetes flags also exist as such a field.
     pub fn read(text: &str) -> Question {
         let is_unit = text.rsplit_once('.').is_some_and(|(_, suffix)| {
             ["service", "timer", "mount", "slice", "socket", "path", "target"].contains(&suffix)
@@ -154,7 +154,7 @@ where
                 text: shown::line(entry),
                 origins: sorted(of_entries.get(&key).and_then(|of_line| of_line.get(entry))),
             };
-            // A JSON field is not split into entries. It may be a text that must stay hidden.
+            // A JSON field is not split into entries, because it may be a text that must stay hidden.
             let (text, entries) = match fields.get(line) {
                 Some(field) => (field.clone(), Vec::new()),
                 None => (

@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn user_data_without_a_hash_leaves_only_the_authorities_to_follow() {
-        // Each run takes the group's current configuration, which is `b=` here.
+        // Without a hash in the user-data, each run takes the group's current configuration, which is `b=` here.
         let after = |follow: Follow, boot: BootConfig| {
             Followed::after(None, &self::boot("", "x"), &follow, boot, "b=")
         };

@@ -143,7 +143,7 @@ fn images_of_file(file: &File) -> Result<BTreeSet<String>, Failure> {
     Ok(images)
 }
 
-/// The sandbox (pause) image in a configuration of containerd 1 or 2, whatever the name of its plugin is.
+/// The sandbox (pause) image in a configuration of containerd 1 or 2. The setting may be below any plugin.
 fn sandbox_image(config: &Table) -> Option<String> {
     let plugins = config.get("plugins")?.as_table()?;
     plugins.values().find_map(|plugin| {

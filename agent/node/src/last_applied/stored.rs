@@ -119,7 +119,7 @@ const ONCE: Retries = Retries {
 
 const GONE: &str = "it is no longer in the state store";
 
-/// The store's answer, or why the answer is unknown. After the first failed request, no more requests are sent to the
+/// The store's answer, or the reason why there is no answer. After the first failed request, this function sends no more requests to the
 /// store.
 async fn ask<T>(
     silent: &mut Option<String>,
@@ -140,8 +140,8 @@ async fn ask<T>(
     }
 }
 
-/// An item of a keyset, if its private key is in a file of this machine. `None` if that file has changed since a run
-/// wrote it.
+/// An item of a keyset, if its private key is in a file of this machine. `None` if no file has the key, or if the file has changed since a
+/// run wrote it.
 fn of_machine(host: &Host, applied: &Applied, keyset: &str, id: &str) -> Result<Option<PemPair>> {
     let (Some(path), Some(certificate)) =
         (applied.file_of_key(keyset, id), applied.item_certificate(keyset, id))

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// The maximum size of a manifest in bytes. A larger file was not written by a person, so it is not parsed.
 pub(super) const LARGEST: usize = 4 << 20;
-/// A larger file is only searched for kOps' API, in parts of this many bytes.
+/// The size of a part, in bytes. A file larger than [`LARGEST`] is not parsed, but searched part by part for kOps' API.
 const PART: usize = 64 << 10;
 /// Each kOps manifest has one of these texts in its `apiVersion`. `kops.k8s.io/` alone would also match labels in manifests of other
 /// programs.

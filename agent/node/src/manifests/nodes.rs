@@ -102,7 +102,8 @@ impl Nodes<'_> {
                     Place::Group(field) => Some((of_group.as_ref()?, field)),
                 }
             };
-            // For groups with equal settings, the problems in the cluster's manifest are reported once, with the first group.
+            // Groups with equal settings have the same problems in the cluster's manifest. These problems are reported only once, with the
+            // first group.
             if let Some((_, in_group)) = decided.iter().find(|(known, _)| *known == decisive) {
                 for (severity, problem) in in_group {
                     if let Some((fields, field)) = place_of(problem) {
@@ -144,7 +145,7 @@ impl Nodes<'_> {
             let errors = problems.iter().map(|problem| (Severity::Error, problem));
             let warnings = problems.warnings().iter().map(|problem| (Severity::Warning, problem));
             let mut found: Vec<(Severity, &Problem)> = errors.chain(warnings).collect();
-            // Only the first findings about a document are listed. So findings without a field come first: one of them may say that
+            // Findings without a field come first, because only the first findings about a document are listed. Such a finding may say that
             // there are more problems.
             found.sort_by_key(|(_, problem)| !problem.field.is_empty());
             let mut in_group = Vec::new();
@@ -233,8 +234,8 @@ fn tell_unknown_cloud(cluster: &Manifest<Cluster>, groups: &[&Manifest<InstanceG
     }
 }
 
-/// The cluster without its Kubernetes version, if a template gives the version or the kOps release refuses the version.
-/// The check of such a cluster tries each possible version.
+/// Returns the cluster. If a template gives its Kubernetes version, or if the kOps release refuses this version, returns the cluster
+/// without a version: the check then tries each possible version.
 fn with_possible_version(
     Manifest { source, read }: &Manifest<Cluster>,
     release: KopsRelease,

@@ -308,7 +308,7 @@ mod tests {
         for number in 0..150 {
             told.error(&sources[1], "a", number.to_string());
         }
-        // The last free line lists one more error, so no line counts the unlisted errors of the first document.
+        // The last free line lists an error. So no line is left for the number of unlisted errors of the first document.
         let (lines, counts) = counted(told);
         assert_eq!(lines, ["199 more errors are not listed"]);
         assert_eq!(counts, [300 + MOST - 101, 0]);

@@ -95,16 +95,15 @@ pub(super) async fn take(
         if told != why {
             log::info!("waiting for a slot to restart {restarted}: {why}");
         }
-        // Lets the units that wait for this run start: this run has changed nothing yet, so the node works.
+        // This run has changed nothing yet, so the node works. The units that wait for this run may start now.
         service_manager::serving(format_args!("waiting for a slot to restart {restarted}: {why}"));
         told = why;
         sleep(pause).await;
     }
 }
 
-/// Whether a run may continue without a slot if no answer says anything about slots. `api_server_answers` is whether
-/// this machine's API server answers; `None` if the machine has no API server. A run may continue if the API server does
-/// not answer, because the run may be about to repair the API server.
+/// Whether a run may continue without a slot if no answer says anything about slots. The run may continue if this machine's API server does
+/// not answer, because the run may be about to repair it. `api_server_answers` is `None` if the machine has no API server.
 fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
     !pacing.needs_slot && (!pacing.is_asked_for || api_server_answers == Some(false))
 }

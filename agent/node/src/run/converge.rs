@@ -195,7 +195,7 @@ impl Converge<'_> {
         Waits { api_server: if is_boot { API_SERVER_TIMEOUT } else { Duration::ZERO }, ..Waits::default() }
     }
 
-    /// Prints the report of a run without a failure. Resources that the run could not repair are a failure.
+    /// Prints the report of a completed run. Fails if the run could not repair some resources.
     fn converged(&self, report: &Report, what: &'static str) -> Result<&'static str> {
         self.printer.report(report)?;
         if let Some(unmended) = last_applied::unmended(report) {

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::doctor::deadline::run_in_thread;
 
-/// Maximum size of a file in a bundle, in bytes. Only the end of a longer file is kept, which is the newest part of a
-/// journal.
+/// Maximum size of a file in a bundle, in bytes. If a file is longer, only its end is kept: the end of a journal is its
+/// newest part.
 pub const LONGEST: usize = 4 << 20;
 
 /// How many bytes before the kept end are redacted too, so that a key that begins before the kept end is recognized.

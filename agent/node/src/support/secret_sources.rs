@@ -177,8 +177,8 @@ fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<SecretFact>) {
     }
 }
 
-/// The texts of a file at the places of its secret pieces. If the file has changed and does not match the pieces,
-/// returns the whole text.
+/// The secret parts of a file's text: the parts between the literal texts in `pieces`. If the file has changed and does not match the
+/// pieces, returns the whole text.
 fn secrets_in(pieces: &[SecretPiece], text: &str) -> Vec<String> {
     let mut secrets = Vec::new();
     let mut rest = text;

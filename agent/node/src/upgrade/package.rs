@@ -71,8 +71,7 @@ impl Change<'_> {
         }
     }
 
-    /// Installs the previous packages. Returns a problem if these packages have a different program than before the
-    /// switch.
+    /// Installs the previous packages. Returns a problem if these packages have a different program than before the upgrade.
     fn restore(&self) -> Result<Option<String>> {
         let Place { host, path, .. } = self.place;
         host.restore_packages()?;
@@ -87,7 +86,7 @@ impl Change<'_> {
         )))
     }
 
-    /// Finishes a switch whose process was killed. Installs the ordered packages completely, or reinstalls the previous packages if the
+    /// Finishes an upgrade whose process was killed. Installs the ordered packages completely, or reinstalls the previous packages if the
     /// present program is not the ordered program. Returns whether this call replaced the program. After a replacement, this process must
     /// exit, because it may run the replaced program.
     pub(super) async fn finish_interrupted(&self) -> Result<bool> {

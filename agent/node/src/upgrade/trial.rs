@@ -29,7 +29,8 @@ const PLANNED_WITHIN: Duration = Duration::from_secs(300);
 /// How long the program may take to write its own resources. The program may wait for another run, which may download and restart
 /// components.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(900);
-/// The services of this program. Adding or removing a service changes the mode of the node, and not only the version.
+/// The services of this program. An upgrade must not add or remove one of them, because this would change the mode of the node, and not
+/// only the version.
 const SERVICES_OF_MODES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
 /// The maximum number of bytes that are read from each output of the program.
 const LARGEST_OUTPUT: u64 = 1 << 20;

@@ -85,7 +85,7 @@ impl Url {
         let mut path = repository.path.clone();
         path.push(b'/');
         path.extend_from_slice(&self.path);
-        // A comma would separate two URLs in the list of assets.
+        // A comma in the path is escaped, because the list of assets separates URLs by commas.
         let path = clean(&path);
         let written_path = Some(escape(&path).replace(',', "%2C"));
         Url { path, written_path, ..repository.clone() }

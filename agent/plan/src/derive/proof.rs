@@ -16,7 +16,7 @@ pub enum Reason {
     LoadBalancerAddresses,
     /// The older Kubernetes version of workers, which kOps keeps while the control plane is upgraded.
     WorkersHeldBack,
-    /// The machine type, if it comes from the cloud's default or API.
+    /// The machine type, if kOps got it from the cloud's default or API.
     MachineType,
     /// The hashes and URLs of downloads, which depend on kOps' release and environment.
     Downloads,

@@ -163,7 +163,7 @@ fn content_change(
         Content::Certificate(name) | Content::PrivateKey(name) => {
             compared(present, is_reissued(name), || format!("certificate {name}"))
         }
-        // An authority stays the same when it issues a new certificate.
+        // A newly issued certificate does not change its authority.
         Content::Ca(name) => compared(present, false, || format!("authority of certificate {name}")),
         Content::Kubeconfig(kubeconfig) => {
             let name = &kubeconfig.certificate;

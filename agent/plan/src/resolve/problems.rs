@@ -9,8 +9,8 @@ use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::redaction::{Redactor, without_credentials};
 use kops_agent_spec::{NodeupConfig, free_text};
 
-/// Maximum length of a problem's text, in characters. A specification may have values of any length, and thousands of problems may name
-/// them.
+/// Maximum length of a problem's text, in characters. A specification may have values of any length, and thousands of problems may quote
+/// such a value.
 const LONGEST: usize = 2_000;
 /// Maximum number of problems of one kind. A specification may have thousands of wrong values, and each possible machine may have a problem
 /// with each value.

@@ -179,7 +179,7 @@ fn add_audit_mounts(
 ) {
     let log = config.audit_log_path.as_deref().filter(|path| *path != "-").unwrap_or_default();
     if let Some(log_directory) = directory_of(log) {
-        // The API server rotates the log by renaming it. A file that is itself a mount cannot be renamed.
+        // The API server rotates the log by renaming it. A mounted file cannot be renamed, so the directory of the log is mounted instead.
         pod.mount(container, "auditlogpathdir", log_directory, Access::ReadWrite);
     }
     if let Some(policy_directory) = directory_of(&config.audit_policy_file)
