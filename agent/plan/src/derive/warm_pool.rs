@@ -103,7 +103,7 @@ pub(super) struct Addon {
     pub(super) manifest: String,
 }
 
-/// All of kOps' own addons in the text of the bootstrap channel. Some of these entries are for other Kubernetes versions than the cluster's
+/// All of kOps' own addons in the text of the bootstrap channel. These include entries for other Kubernetes versions than the cluster's
 /// version.
 pub(super) fn addons_of(text: &str) -> Result<Vec<Addon>, SpecError> {
     let channel = Channel::parse(text.as_bytes(), BOOTSTRAP_CHANNEL, KopsRelease::NEWEST)?;

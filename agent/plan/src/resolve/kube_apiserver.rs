@@ -213,7 +213,7 @@ fn global_ipv6_address(facts: &Facts) -> Option<Ipv6Addr> {
 /// The address of the Service `kubernetes`: the first address after the range's network address.
 fn first_address(range: &str) -> Result<IpAddr, Invalid> {
     let range: IpNet =
-        range.parse().map_err(|_| format!("{range:?} is no address range; use a range such as 100.64.0.0/13"))?;
+        range.parse().map_err(|_| format!("{range:?} is no address range; use one like 100.64.0.0/13"))?;
     Ok(match range.network() {
         IpAddr::V4(network) => Ipv4Addr::from_bits(network.to_bits().wrapping_add(1)).into(),
         IpAddr::V6(network) => Ipv6Addr::from_bits(network.to_bits().wrapping_add(1)).into(),
