@@ -100,7 +100,7 @@ fn service_refusal(departure: Result<Departure>, leaves: impl FnOnce(&str)) -> R
         ),
         Err(error) => format!(
             "{CONTROLLER_UNIT} stays on this machine, because this run cannot find out whether machines can bootstrap without it: {}. \
-             Run it again once the API server answers. {OVERRIDE} removes the service anyway",
+             Run kops-agent again once the API server answers. {OVERRIDE} removes the service anyway",
             error_text(&error)
         ),
     };

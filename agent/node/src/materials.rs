@@ -25,7 +25,7 @@ pub struct Materials {
     unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id.
     at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state.
+    /// Keyset items that are missing in the store, or whose content in the store does not fit the applied state.
     unusable: BTreeSet<(String, String)>,
     /// The last applied state. Its authorities take precedence over the store's authorities.
     applied: Option<Arc<Applied>>,
@@ -46,8 +46,8 @@ pub struct Read {
     pub unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id. These items replace the store's items.
     pub at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state. `unknown`
-    /// has the reasons.
+    /// Keyset items that are missing in the store, or whose content in the store does not fit the applied state.
+    /// `unknown` has the reasons.
     pub unusable: BTreeSet<(String, String)>,
 }
 

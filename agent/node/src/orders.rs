@@ -34,7 +34,7 @@ pub enum Handled {
 }
 
 /// Reads this machine's Node again. Returns `true` if the order is still in force, and `false` if the controller has withdrawn it. Fails
-/// with `kind` if the Node cannot be read, or if the order has expired, because the controller may have stopped.
+/// with `kind` if the Node cannot be read or the order has expired. An order expires, because its controller may have stopped.
 pub(super) async fn is_in_force(orders: &Orders, order: &Order, kind: Kind) -> Result<bool> {
     match retried(ASKED_WITHIN, PAUSE, async || orders.validity(order).await).await {
         Ok(OrderValidity::InForce) => Ok(true),

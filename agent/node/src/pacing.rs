@@ -72,8 +72,9 @@ pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> R
     }))
 }
 
-/// Prepares a working node for a plan that disrupts it: takes a slot, and drains the node if necessary. `None` if the
-/// run did neither, for example because no server gives slots. Fails if no slot is free, or if pods do not leave.
+/// Prepares a working node for a plan that disrupts it: takes a slot, and drains the node if the drain mode requires
+/// this. `None` if the run did neither, for example because no server gives slots. Fails if no slot is free, or if pods
+/// do not leave.
 pub async fn begin(
     options: &RunOptions,
     host: &Host,

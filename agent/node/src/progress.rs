@@ -143,7 +143,7 @@ impl Progress for Watch {
     }
 }
 
-/// A step as the journal's fields show it.
+/// A step of the plan, in the words of the journal's fields.
 fn in_words(step: &Step) -> logging::Step<'_> {
     let action = match step.action {
         Action::Create => "create",

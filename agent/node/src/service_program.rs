@@ -32,7 +32,8 @@ const UNITS: [&str; 3] = [FOLLOW_UNIT, CONTROLLER_UNIT, ADDONS_UNIT];
 const MARK: &str = FOLLOW_UNIT;
 /// The maximum size of a unit, in bytes. A larger unit was changed by hand.
 const LARGEST_UNIT: u64 = 64 << 10;
-/// How many bytes at the beginning of a program name its format and its machine architecture (elf(5): `e_ident`, `e_type`, `e_machine`).
+/// The size of the header that describes the format and the machine architecture of a program, in bytes (elf(5): `e_ident`, `e_type`,
+/// `e_machine`).
 const HEADER: usize = 20;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -85,8 +86,8 @@ impl ServiceProgram {
     }
 }
 
-/// Whether the services of the machine below `root` start this program, or no usable program. Reads the present texts of the units: a unit
-/// that was changed by hand starts the program in the changed text until it is repaired.
+/// Whether the services of the machine below `root` start this program, or no usable program. Reads the present texts of the units. If a
+/// unit was changed by hand, it starts the program that its changed text names, until a run repairs the unit.
 pub fn is_this_program(root: &Path) -> Result<bool> {
     let this = program::path().context("finding the path of this program")?;
     let reader = Reader::open(root)?;

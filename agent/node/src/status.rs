@@ -251,8 +251,7 @@ mod tests {
             ..status()
         };
         let text = text(&converged);
-        let line =
-            "superseded   since 2026-03-04T05:06:07Z: the cluster now has another configuration (next=)";
+        let line = "superseded   since 2026-03-04T05:06:07Z: the cluster has a new configuration (next=)";
         assert!(text.contains(line) && text.starts_with("converged "), "{text}");
         assert!(!text.contains("to do"), "{text}");
         assert!(metrics(&converged).contains("\nkops_agent_superseded 1\n"));

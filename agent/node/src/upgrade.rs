@@ -46,7 +46,8 @@ const TOLD_WITHIN: Duration = Duration::from_secs(600);
 ///
 /// After a failure, the present program stays in place or is restored, with two exceptions. If the ordered program is in place, for example
 /// because its check or the report to the cluster failed, the error begins with the commands that restore the previous program. If the
-/// package manager has installed a third program and cannot remove it, the error begins with this problem.
+/// package manager has installed a program that is neither the ordered nor the previous one, and cannot remove it, the error begins with
+/// this problem.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -153,7 +154,7 @@ impl Place<'_> {
         Ok(Handled::ProgramInPlace)
     }
 
-    /// Whether an order for the same program file has already installed or checked the present program.
+    /// Whether an order for the program file of `order` has already installed or checked the present program.
     fn has_program_of(&self, order: &Order) -> bool {
         let is_noted = || {
             let present = sha256_of(self.path)?;
@@ -320,7 +321,7 @@ impl Change<'_> {
         }
     }
 
-    /// Restarts the services that do not run the program in place. This process runs it already. Then checks the node with this program.
+    /// Restarts the services that do not run the program in place, which this process already runs. Then checks the node with this program.
     /// Before the check, the program writes the agent's own resources, so that no later verification finds a difference.
     async fn settle(&self) -> Result<()> {
         let host = self.place.host;
@@ -357,7 +358,8 @@ impl Change<'_> {
         match others.is_empty() {
             true => Ok(own),
             false => Err(not_replaced(format!(
-                "kops-agent would change this node ({}); `kops-agent verify` on the node shows the changes, and `kops-agent converge` makes them",
+                "kops-agent would change this node ({}); `kops-agent verify` on the node shows the changes, and \
+                 `kops-agent converge` makes them",
                 first(&others)
             ))
             .into()),

@@ -87,7 +87,7 @@ fn serial(mut random: [u8; 16]) -> SerialNumber {
 
 fn subject(wanted: &Certificate) -> Result<DistinguishedName, Invalid> {
     let mut name = DistinguishedName::new();
-    // rcgen stores one value per type of name. It has two types for an organization, so a subject has at most two organizations.
+    // rcgen stores one value per type of name. An organization can have one of two types, so a subject has at most two organizations.
     let types = [DnType::OrganizationName, DnType::CustomDnType(ORGANIZATION.to_vec())];
     if wanted.subject.organization.len() > types.len() {
         return Err(Invalid::new("more than two organizations cannot be written into a certificate"));

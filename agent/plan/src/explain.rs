@@ -65,7 +65,7 @@ pub struct Line {
     pub entries: Vec<Entry>,
 }
 
-/// An entry of a list that is in one line, and the entry's origins.
+/// An entry of the list in a line, and the origins of the entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub text: String,

@@ -104,8 +104,8 @@ impl Follow {
 }
 
 impl Followed {
-    /// The boot config in effect. This is `followed.boot`, if it belongs to this user-data and the run does not return to the user-data.
-    /// Otherwise it is the boot config in the user-data.
+    /// The boot config in effect. This is `followed.boot` if `followed` belongs to this user-data, and if the run does not return to the
+    /// user-data. Otherwise it is the boot config in the user-data.
     pub fn in_effect<'a>(
         followed: Option<&'a Followed>,
         user_data: &'a BootConfig,

@@ -25,7 +25,6 @@ pub struct Need {
     pub sha256: Option<String>,
     /// Whether this file is the signing key of a package source. Nodes do not check its hash.
     pub is_signing_key: bool,
-    /// Mirror URLs of the file.
     pub mirrors: Vec<String>,
     /// The distribution that installs a package, such as `ubuntu-24.04`.
     pub distribution: Option<String>,
@@ -114,8 +113,8 @@ pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>
             needs.insert(Need::image(image));
         }
     }
-    // Only machines that warm up for a warm pool pull these images. The desired state lacks the images, because callers pass only nodes
-    // that do not warm up.
+    // Only machines that warm up for a warm pool pull these images. Callers pass only nodes that do not warm up, so the desired state lacks
+    // the images. This function adds them, because a mirror must have them.
     needs.extend(node.config.warm_pool_images.iter().map(Need::image));
     Ok(needs)
 }

@@ -19,8 +19,8 @@ use crate::materials::{self, Materials, Read};
 use crate::options::NodeOptions;
 use crate::redaction::error_text;
 
-/// Reads the keys and secrets of an applied state from `at_hand` and from the store. A missing or unusable key may also
-/// come from a file of this machine.
+/// Collects the keys and secrets of an applied state. Takes them from `at_hand` if this run has already read them, or
+/// else from the store. A missing or unusable key may also come from a file of this machine.
 pub(super) async fn read(
     options: &NodeOptions,
     host: &Host,

@@ -17,7 +17,7 @@ use super::{CLUSTER_LABEL, Manifest, TEMPLATED, TEMPLATED_KEY, shown};
 use crate::decide;
 use crate::findings::Finding;
 
-/// Maximum number of groups whose nodes are checked. Groups of a cluster with the same settings count as one group.
+/// Maximum number of groups whose nodes are checked. If groups of one cluster have the same settings, they count as one group.
 const MOST_DECIDED: usize = 500;
 /// Maximum number of possible machines that are checked in all groups. A machine counts again for each possible version of its cluster.
 const MOST_MACHINES: usize = 60_000;
@@ -167,8 +167,8 @@ impl Nodes<'_> {
         if self.has_too_many_machines {
             let problem = format!(
                 "the nodes of {} groups are not checked, because this check covers 60,000 possible machines at most, and a machine with \
-                 large manifests counts as many. Set spec.kubernetesVersion of the clusters and spec.image of the groups, or check fewer \
-                 folders at once",
+                 large manifests counts as several machines. Set spec.kubernetesVersion of the clusters and spec.image of the groups, \
+                 or check fewer folders at once",
                 self.undecided
             );
             return Some((Severity::Error, Finding { problem, ..Finding::default() }));
@@ -234,8 +234,8 @@ fn tell_unknown_cloud(cluster: &Manifest<Cluster>, groups: &[&Manifest<InstanceG
     }
 }
 
-/// Returns the cluster. If a template gives its Kubernetes version, or if the kOps release refuses this version, returns the cluster
-/// without a version: the check then tries each possible version.
+/// Returns the cluster. Removes its Kubernetes version if a template gives this version, or if the kOps release refuses it. The check then
+/// tries each possible version.
 fn with_possible_version(
     Manifest { source, read }: &Manifest<Cluster>,
     release: KopsRelease,
@@ -256,7 +256,7 @@ fn with_possible_version(
     cluster
 }
 
-/// A substitute for the group of a role without a group, so that the cluster's settings for this role are checked.
+/// Makes a group of a role for which the manifests have no group, so that the cluster's settings for this role are checked.
 fn group_of_role(role: InstanceGroupRole) -> InstanceGroup {
     let mut group = InstanceGroup::default();
     group.metadata.name = "supposed".to_owned();
@@ -343,7 +343,7 @@ mod tests {
         assert!(finding.problem.starts_with("the nodes of 3 groups are not checked, "), "{finding:?}");
         assert!(finding.problem.contains(" 60,000 possible machines at most"), "{finding:?}");
         assert_eq!((severity, MOST_MACHINES), (Severity::Error, 60_000));
-        // A large group counts as many machines.
+        // With a large group, each machine counts as several machines.
         let large = format!("nodeLabels: {{a: {}}}", "b".repeat(10 * PART));
         assert!(checked_within(&[large.as_str()], MOST_DECIDED, 10 * of_group.len()).1.is_some());
         assert!(checked_within(&[large.as_str()], MOST_DECIDED, 13 * of_group.len()).1.is_none());

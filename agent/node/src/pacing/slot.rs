@@ -20,8 +20,8 @@ use super::not_paced::NotPaced;
 
 /// The pauses between two requests for a slot. Jitter makes them up to twice as long.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) };
-/// How long a run waits for an answer about slots. Then the run continues without a slot, unless pacing was asked for. An API server starts
-/// in less time. Some API servers answer "forbidden" while they start.
+/// How long a run waits for an answer about slots. Then the run continues without a slot, unless pacing was asked for. An API server needs
+/// less time to start. Some API servers answer "forbidden" while they start.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
 /// Maximum length of the text from a server in a message, in characters.
 const LONGEST_TOLD: usize = 400;
@@ -102,8 +102,9 @@ pub(super) async fn take(
     }
 }
 
-/// Whether a run may continue without a slot if no answer says anything about slots. The run may continue if this machine's API server does
-/// not answer, because the run may be about to repair it. `api_server_answers` is `None` if the machine has no API server.
+/// Whether a run may continue without a slot if no answer says anything about slots. A run that needs a slot never may. Any other run may if
+/// pacing was not asked for, or if this machine's API server does not answer: the run may be about to repair this server.
+/// `api_server_answers` is `None` if the machine has no API server.
 fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
     !pacing.needs_slot && (!pacing.is_asked_for || api_server_answers == Some(false))
 }
@@ -129,8 +130,8 @@ impl ReceivedAnswers {
         self.unknown.get_or_insert_with(Instant::now);
     }
 
-    /// Why the run keeps waiting after an answer that is not about slots. `None` if the run continues immediately, because the cluster has
-    /// no slots.
+    /// Why the run keeps waiting although it got no answer about slots. `None` if the run continues immediately, because the cluster has no
+    /// slots.
     fn waits_after(&mut self, no_answer: NoAnswer, is_asked_for: bool) -> Option<String> {
         let why = match no_answer {
             // The run waits if an earlier answer said that no slot is free, or if pacing was asked for. The cluster may have another

@@ -164,8 +164,8 @@ impl Converge<'_> {
             match Box::pin(self.converge_to_decided()).await {
                 Err(error) if kind_of(&error) == Kind::OtherFiles => {
                     log::info!(
-                        "an archive has different files than its release; this run plans again with the \
-                         files of the archive"
+                        "an archive does not have the files that kops-agent expected in it; this run plans \
+                         again with the files of the archive"
                     );
                 }
                 outcome => return outcome,

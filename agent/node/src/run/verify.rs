@@ -23,13 +23,13 @@ use crate::plan::plan;
 use crate::redaction::error_text;
 use crate::{convergence, pacing, renewal};
 
-/// The unit in which systemd repairs the machine if this process's own unit has a sandbox.
+/// The unit that repairs the machine if the sandbox of this process's own unit forbids repairs.
 const REPAIR: &str = "kops-agent-repair.service";
 /// The maximum wait for the repair unit. After this time, this process no longer reports to systemd that it is alive.
 /// The run in the unit has its own, shorter timeouts.
 const REPAIRED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Whether this process cannot repair the machine with this root, because its unit has a sandbox.
+/// Whether the sandbox of this process's unit prevents a repair of the machine with this root.
 pub fn is_in_sandbox(root: &Path) -> bool {
     root == Path::new("/") && sandbox::is_read_only_here("/etc")
 }
@@ -40,8 +40,8 @@ pub fn repair_outside(flags: impl Iterator<Item = String>) -> Result<u8> {
     let mut command = vec![program.display().to_string()];
     command.extend(flags);
     log::info!(
-        "this unit has no right to repair, so the unit {REPAIR} repairs: `journalctl -u {REPAIR}` has the \
-         messages"
+        "this unit has no right to repair the machine, so the unit {REPAIR} repairs it: \
+         `journalctl -u {REPAIR}` has the messages"
     );
     service_manager::waiting(format_args!("waiting for {REPAIR}"), REPAIRED_WITHIN);
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -255,7 +255,7 @@ impl Verify<'_> {
             }
             Err(error) if pacing::is_not_paced(&error) => {
                 log::warn!("the differences stay until the next run: {}", error_text(&error));
-                // This run has already waited for a slot. The renewal of certificates cannot wait again, so it asks for a slot only once.
+                // Certificates that expire cannot wait for a slot, and this run has already waited for one. So the renewal asks only once.
                 let on = self.on.clone().without_waiting_for_a_slot();
                 if self.renew && Box::pin(renewal::renew(&on, host, decision)).await?.is_some() {
                     log::info!("certificates that were due for renewal are renewed anyway");

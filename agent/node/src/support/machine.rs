@@ -19,7 +19,7 @@ const FILES: [(&str, &str); 2] = [
     ("/var/lib/kops-agent/timeline.json", "timeline.json"),
 ];
 
-/// The parts from files of earlier runs, and the secrets in the files of saved states.
+/// The parts of the bundle that come from files of earlier runs, and the secrets in the files of saved states.
 pub async fn parts(look: &NodeOptions) -> Told {
     let root = look.source.node_root.clone();
     let files =

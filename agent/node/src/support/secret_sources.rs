@@ -89,7 +89,7 @@ pub async fn of_environment(root: &Path, known: &[SecretFact]) -> Vec<SecretFact
     known
 }
 
-/// The texts of files that may be secret, found without a store.
+/// The texts of the files on this machine that may be secret. Needs no store.
 pub async fn of_files(root: &Path) -> Vec<SecretFact> {
     // If the root is missing, no secrets of a machine below this root can be in the journal.
     if !root.is_dir() {

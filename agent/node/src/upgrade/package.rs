@@ -13,8 +13,8 @@ use crate::machine;
 use crate::redaction::error_text;
 
 impl Change<'_> {
-    /// Checks that the repositories have the ordered packages. They must also have the packages that are installed now, because a rollback
-    /// needs them.
+    /// Checks that the repositories have the ordered packages. The repositories must also have the packages that are installed now, because
+    /// a rollback installs these packages.
     pub(super) fn find_packages(&self) -> Result<()> {
         let present = self.present_packages()?;
         service_manager::doing("looking for the packages of kops-agent");
@@ -109,7 +109,7 @@ impl Change<'_> {
             }
             (false, true) => {
                 let _lock = machine::lock(true, host).await?;
-                log::warn!("an interrupted switch has installed a different program than ordered");
+                log::warn!("an interrupted upgrade has installed a different program than ordered");
                 let other = self.restore().map_err(|error| not_replaced(self.not_restored(&error)))?;
                 let services = host.services(&RESTARTED)?;
                 if let Err(error) = host.restart_on_program(path, &services).await {

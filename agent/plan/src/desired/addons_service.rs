@@ -33,7 +33,6 @@ pub struct AddonsService {
     pub program: String,
 }
 
-/// Adds the service if this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;

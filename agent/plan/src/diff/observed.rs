@@ -118,7 +118,7 @@ pub struct ObservedUnit {
     pub text: Option<String>,
     /// Whether a user or program changed the text after the agent wrote it. If so, only a text that equals the desired text is correct.
     pub edited: bool,
-    /// The path of the file from which systemd loaded the unit, or of the file to write.
+    /// The path at which the agent reads and writes the unit's file.
     pub path: String,
     /// The desired path of the unit's file. It differs from `path` if an earlier version of the agent wrote the file to `path`.
     pub belongs: String,

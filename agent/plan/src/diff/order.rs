@@ -72,7 +72,7 @@ struct Units<'a> {
     names: BTreeSet<&'a str>,
     /// For each unit, the units that come before it.
     after: BTreeMap<&'a str, BTreeSet<&'a str>>,
-    /// For each unit, the units that it needs to start.
+    /// For each unit, its dependencies: the units in its `Requires=`, `Wants=` and `BindsTo=`.
     needs: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
 

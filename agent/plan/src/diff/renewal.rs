@@ -53,7 +53,7 @@ fn due<'a>(plan: &'a Plan, desired: &DesiredState) -> BTreeSet<&'a str> {
     names.filter(|name| !is_replaced(name)).collect()
 }
 
-/// The name of the certificate to which a file belongs. The file holds the certificate, its private key, or a kubeconfig with it.
+/// The name of the certificate to which a file belongs. The file holds the certificate, its private key, or a kubeconfig that contains both.
 fn certificate_in<'a>(desired: &'a DesiredState, id: &ResourceId) -> Option<&'a str> {
     match desired.get(id)? {
         Resource::File(file) => match &file.content {

@@ -15,8 +15,8 @@ pub(crate) const CRI_IMAGES: &str = "io.containerd.cri.v1.images";
 /// The plugin that runs containers in containerd 2.
 pub(crate) const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
 
-/// Plugins with settings, each with the first version of the configuration file that has the plugin. For all plugins of containerd 1, this
-/// is version 2.
+/// Plugins with settings, each with the first version of the configuration file that has the plugin. For all plugins of containerd 1, the
+/// first version is 2.
 const PLUGINS: [(&str, i64); 38] = [
     (CRI_OF_1, 2),
     (CRI_IMAGES, 3),

@@ -37,7 +37,6 @@ pub enum HookAction {
         /// The image, with registry and tag.
         image: String,
         command: Vec<String>,
-        /// Environment variables of the container.
         environment: BTreeMap<String, String>,
         /// The unit's dependencies.
         order: HookOrder,

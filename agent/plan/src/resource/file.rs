@@ -56,7 +56,7 @@ pub struct AssetContent {
     pub member: Option<String>,
 }
 
-/// The content of a kubeconfig. Its certificate authority is the certificate's signer.
+/// The content of a kubeconfig. The kubeconfig's certificate authority is the signer of `certificate`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kubeconfig {
     /// Name of the client [`Certificate`](super::Certificate).

@@ -145,9 +145,9 @@ fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<V
     set(file, &[&plugin[..], path].concat(), value);
 }
 
-/// Sets the value at this path. Makes missing tables, and replaces the value or table at the end of the path. If a key on the path has a
-/// value that is not a table, the table with this key gets the rest of the path, as if the path had no such key. kOps treats contradictory
-/// additions of a user in this way, too.
+/// Sets the value at this path. Makes missing tables, and replaces the value or table at the end of the path. A key on the path may already
+/// have a value that is not a table. Such a key is left out of the path, so the table that contains the key gets the rest of the path. kOps
+/// treats contradictory additions of a user in this way, too.
 fn set(table: &mut Table, path: &[&str], value: impl Into<Value>) {
     match path {
         [] => {}
