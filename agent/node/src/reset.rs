@@ -105,7 +105,6 @@ impl ResetPlan {
         lines.join("\n")
     }
 
-    /// Resets the machine below `root`.
     pub async fn carry_out(&self, host: &Host, root: &Path) -> Result<()> {
         // With the lock, no other run can begin between the steps of the reset.
         let _lock = host.lock()?;

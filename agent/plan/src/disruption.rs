@@ -43,7 +43,7 @@ fn of_step(step: &Step) -> Option<&str> {
     match step.resource.kind {
         Kind::Unit => is_part(name).then_some(name).filter(|_| stops(step)),
         Kind::File if is_pod(step) => is_part_of_control_plane(name).then(|| name_by_file(name)),
-        // A change of this file may restart a unit with a command.
+        // A change of a file may restart a unit with one of the file's commands.
         Kind::File => {
             step.changes.iter().filter_map(Change::unit_restarted_by_command).find(|unit| is_part(unit))
         }

@@ -16,7 +16,7 @@ pub struct WrongLabel {
     pub wanted: String,
 }
 
-/// The wrong labels of desired files that exist.
+/// The wrong labels of the desired files that exist on the machine.
 pub type WrongLabels = BTreeMap<ResourceId, WrongLabel>;
 
 /// Adds the corrections of the labels in `wrong` to the plan.

@@ -42,8 +42,8 @@ impl Order {
     }
 }
 
-/// The units without which no pod runs: the container runtime, kubelet, and the units that must start before one of them, with their
-/// dependencies. A failure or a delay of any other unit does not delay pods.
+/// The units without which no pod runs: the container runtime and kubelet, the units that must start before the runtime or kubelet, and the
+/// dependencies of these earlier units. A failure or a delay of any other unit does not delay pods.
 pub fn awaited_units(desired: &DesiredState) -> BTreeSet<String> {
     let mut awaited = Units::from_desired(desired).ordered_before(&[CONTAINER_RUNTIME, KUBELET]);
     awaited.extend([CONTAINER_RUNTIME, KUBELET].map(str::to_owned));

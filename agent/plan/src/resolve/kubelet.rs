@@ -355,7 +355,7 @@ fn provider_id(basis: &Basis<'_>) -> Result<String, Invalid> {
 }
 
 /// The names of kubelet's serving certificate. On AWS, the node name comes before the instance's id if they differ. On other clouds, the
-/// names are the host's own name and the addresses to which the host resolves it (upstream: `kubeletNames` in
+/// names are the host's own name and the addresses to which the host resolves this name (upstream: `kubeletNames` in
 /// nodeup/pkg/model/kubelet.go).
 fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     let facts = basis.facts;

@@ -27,7 +27,7 @@ const API_SERVER_FILES: [&str; 13] = [
     "service-account.key",
     "service-account.pub",
 ];
-/// The kubeconfig of a token webhook, which kOps writes.
+/// The kubeconfig of a token webhook. kOps writes this file.
 const TOKEN_WEBHOOK_CONFIG: &str = "/etc/kubernetes/authn.config";
 /// Files and directories with resolver configurations that services of the machine write at run time.
 const RESOLVER_CONFIGURATIONS: [&str; 3] = ["/etc/resolv.conf", "/run", "/var/run"];
