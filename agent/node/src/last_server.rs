@@ -1,5 +1,5 @@
 //! Keeps the last bootstrap server of a cluster: a run does not remove kops-agent's controller from a control plane, and `reset` does not
-//! take the machine away, unless machines can bootstrap elsewhere. `kops_agent_cluster::takeover` decides that.
+//! take the machine away, unless machines can bootstrap elsewhere. `kops_agent_cluster::takeover` decides whether they can.
 //!
 //! If it is unknown whether machines can bootstrap elsewhere, a run keeps the service, and each later run asks again. This is normal at
 //! boot: the API server of the machine starts only after the run has begun. A `reset` goes on, because a broken API server may be the

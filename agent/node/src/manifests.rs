@@ -1,8 +1,8 @@
 //! `config check --manifests`: checks the manifests of clusters and instance groups that operators keep in files.
 //!
-//! kOps completes a cluster when it writes the state store. The check completes it in each possible way, and decides the nodes of each group
-//! as the check of a group in a store does. A problem counts only if it is about a value in the manifests, and if all possible completions
-//! have it.
+//! kOps completes a cluster when it writes the state store. The check completes the cluster in each possible way, and decides the nodes
+//! of each group as the check of a group in a store does. A problem counts only if it is about a value in the manifests, and if every
+//! possible completion has this problem.
 
 mod bytes;
 mod files;

@@ -1,9 +1,9 @@
 //! The program that the agent's own services run. A machine may have two programs: kOps' boot script brings one, and a package brings
 //! another.
 //!
-//! All own services of a machine run one program, and both programs choose it by one rule. The program that the units name stays, while it
-//! exists and is kops-agent. Otherwise the program that decides the node takes its place. So neither program changes the units of the
-//! other.
+//! All services of the agent on a machine run one of these programs. Both programs use the same rule to choose it. If the program that
+//! the units name exists and is kops-agent, the units stay. Otherwise the units get the program that decides the node. So neither program
+//! changes the units that start the other program.
 //!
 //! A unit counts only if a run of kops-agent wrote it and it is unchanged. So a change by hand is drift, and a run repairs the unit. The
 //! rule reads the other program and never runs it: the writer of a unit below a foreign root must not get the rights of this process.

@@ -1,8 +1,9 @@
-//! Following: a node takes the current configuration of its group without a new machine.
+//! Following: a node takes the current configuration of its group, and its machine is not replaced.
 //!
-//! User-data pins a machine to one configuration, by the configuration's hash, and to the authorities of the time when kOps wrote it. The
-//! user-data of a running machine does not change. So a node that follows stores its own boot config, which replaces the boot config of the
-//! user-data, also after a reboot. If the machine gets new user-data, the stored boot config no longer applies.
+//! User-data pins a machine to one configuration, by the configuration's hash. It also pins the machine to the authorities that the
+//! cluster had when kOps wrote the user-data. The user-data of a running machine does not change. So a node that follows stores its own
+//! boot config, which replaces the boot config of the user-data, also after a reboot. If the machine gets new user-data, the stored boot
+//! config no longer applies.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

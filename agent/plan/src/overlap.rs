@@ -4,9 +4,9 @@
 //! the node and its packages stay unchanged.
 //!
 //! A machine that is not a node yet has nothing to lose. Its packages come from the distribution, and the next run continues with the
-//! packages that are installed. Package installation takes most of the machine's first run. So the run fetches packages while it downloads
-//! files, and installs them while it downloads images. Between these two steps it tries the programs: if a program does not start, the
-//! machine stays unchanged.
+//! packages that are installed. Package installation takes most of the machine's first run. So the run fetches packages while it
+//! downloads files, and installs them while it downloads images. Between these two steps, the run checks that the downloaded programs
+//! start. If one of them does not start, the machine stays unchanged.
 
 use crate::diff::{Action, Plan, Stage};
 use crate::resource::Kind;

@@ -1,8 +1,8 @@
 //! Prepares texts of files and units for display in plans, journals and terminals.
 //!
-//! The origin of a text decides whether it is shown, not its value. [`FreeText`] marks the part of a text that is free text of the
-//! specification, and this module hides that part. Everything else comes from typed fields and from constants of this program. So it is
-//! shown, whatever the file's mode is.
+//! Whether a text is shown depends on the origin of the text, not on its value. [`FreeText`] marks the part of a text that is free text
+//! of the specification, and this module hides that part. All other parts come from typed fields and from constants of this program.
+//! These parts are shown, whatever the file's mode is.
 
 mod node;
 

@@ -1,4 +1,5 @@
-//! The program of a package. After the trial, the package manager installs the ordered version from the repositories of this machine.
+//! The program of a package. After the agent has tried the ordered version ([`super::trial`]), the package manager installs this version
+//! from the repositories of this machine.
 //!
 //! The scripts of the packages leave running processes alone (`packaging/nfpm/after-install`), and needrestart does not run. So this
 //! process sees the end of the installation, and restarts the services as after every other switch.

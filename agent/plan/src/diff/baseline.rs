@@ -1,13 +1,13 @@
 //! Decides which units and static pods are up to date on a working machine that the agent has no record of. A unit or static pod is up to
 //! date if it runs with the present files, and outdated if it started before a file changed.
 //!
-//! There is no record of a machine that nodeup made, or whose record was lost. A unit or static pod counts as up to date if its processes
-//! are younger than all files that they read. Without this rule the first run would restart everything. If its processes are older than
-//! one of these files, it is restarted. nodeup has a similar rule for fewer files (upup/pkg/fi/nodeup/nodetasks/service.go,
-//! `SmartRestart`).
+//! The agent has no record if nodeup made the machine, or if the record was lost. A unit or static pod counts as up to date if its
+//! processes are younger than all files that they read. Without this rule the first run would restart everything. If its processes are
+//! older than one of these files, the unit or static pod is restarted. nodeup has a similar rule for fewer files
+//! (upup/pkg/fi/nodeup/nodetasks/service.go, `SmartRestart`).
 //!
-//! A certificate that nodeup has issued anew restarts nothing while the loaded certificate is not due for renewal ([`super::reading`]). The
-//! oldest text that nodeup wrote bounds the age of the loaded certificate.
+//! A certificate that nodeup has issued anew restarts nothing while the loaded certificate is not due for renewal ([`super::reading`]).
+//! The loaded certificate cannot be older than the oldest text that nodeup wrote.
 //!
 //! Times are less reliable than digests, so a doubtful time restarts nothing. A time is doubtful if a process has no known start, or if a
 //! file is from the future, as after the clock was set back.

@@ -1,8 +1,9 @@
 //! Decides whether a changed file restarts the unit or static pod that has read the file.
 //!
-//! A reading records what the unit or pod read when it started, in two digests: of the bytes, and of their meaning. A change of the
-//! bytes alone restarts nothing: a certificate of the same authority for the same names, or a text in another notation. nodeup issues
-//! all certificates anew at every boot. A certificate that is due to be renewed is the exception: its reader restarts.
+//! A reading records what the unit or pod read when it started, in two digests: of the bytes, and of their meaning. A change of
+//! only the bytes restarts nothing. For example, a text is in another notation, or a new certificate has the same authority and the
+//! same names: nodeup issues all certificates anew at every boot. A certificate that is due to be renewed is the exception: its
+//! reader restarts.
 
 use std::fmt;
 

@@ -2,8 +2,8 @@
 //!
 //! kubelet asks logind to delay a shutdown by `shutdownGracePeriod`. If logind allows less, kubelet writes `99-kubelet.conf`
 //! (pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go). logind sorts its files by name, whatever their directories.
-//! `unattended-upgrades-logind-maxdelay.conf` of Debian's and Ubuntu's package sorts later, and its 30 seconds win. With a longer
-//! period, kubelet then does not wait for pods at all.
+//! `unattended-upgrades-logind-maxdelay.conf` of Debian's and Ubuntu's package sorts later, so its limit of 30 seconds applies.
+//! If `shutdownGracePeriod` is longer than this limit, kubelet does not wait for pods at all.
 
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::Duration;

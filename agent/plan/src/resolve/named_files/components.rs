@@ -1,7 +1,9 @@
 //! The components of a machine whose settings name files, with the files that kOps gives them.
 //!
-//! Source: nodeup/pkg/model/kube_apiserver.go, kube_controller_manager.go, kube_scheduler.go and kubelet.go. In each list of fields, a path
-//! is empty if the field is unset, or if kOps replaces the field's flag without losing anything.
+//! A field's path is empty in a list if the field is unset, or if the list's check does not apply to the field. For example, a file that
+//! kOps replaces need not exist.
+//!
+//! Source: nodeup/pkg/model/kube_apiserver.go, kube_controller_manager.go, kube_scheduler.go and kubelet.go.
 
 use std::path::Path;
 
