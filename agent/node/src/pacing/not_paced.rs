@@ -13,7 +13,6 @@ pub enum NotPaced {
     NoSlot {
         /// The components to restart.
         restarted: String,
-        /// How long the run waited.
         seconds: u64,
         why: String,
     },
@@ -25,7 +24,6 @@ pub enum NotPaced {
     AnotherNotReady {
         /// The components to restart.
         restarted: String,
-        /// How long the run waited.
         seconds: u64,
         why: String,
     },
@@ -38,7 +36,6 @@ pub enum NotPaced {
     Unknown {
         /// The components to restart.
         restarted: String,
-        /// How long the run tried.
         seconds: u64,
         why: String,
     },
@@ -47,7 +44,6 @@ pub enum NotPaced {
          reboots without a slot"
     )]
     NoReboot {
-        /// How long the run waited.
         seconds: u64,
         why: String,
     },
