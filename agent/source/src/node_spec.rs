@@ -22,7 +22,6 @@ pub struct NodeSpec {
     pub secrets: BTreeMap<String, Secret>,
     /// The problems of the cluster spec. If the configuration is not derived from the cluster spec, this list has only warnings.
     pub problems: Problems,
-    /// The origin of the node's configuration.
     pub origin: Origin,
     /// Files of the store that this machine may not read now.
     pub denied: Denied,

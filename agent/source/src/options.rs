@@ -24,7 +24,8 @@ pub fn default_conf() -> PathBuf {
 /// Where the node's configuration comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfigFrom {
-    /// From the cluster spec. If the boot config pins a nodeupconfig, the agent compares both and uses the pinned configuration.
+    /// From the cluster spec. If the boot config pins a nodeupconfig, the agent uses the pinned configuration and compares the cluster spec
+    /// with it.
     #[default]
     Auto,
     /// From cluster-completed.spec and the InstanceGroup.

@@ -19,8 +19,8 @@ const DISTRIBUTIONS: [(&str, &str); 10] = [
 /// The maximum number of words, such as a code name, between the distribution and its version in an image's name.
 const MOST_WORDS_BETWEEN: usize = 2;
 
-/// Removes the machines that do not fit the group's image and machine types. A name in the image or the types that is unknown, or that fits
-/// no machine in the list, excludes no machine.
+/// Removes the machines that do not fit the group's image and machine types. An unknown image or machine type excludes no machine. If no
+/// machine fits, all machines stay.
 pub(super) fn narrowed(machines: Vec<Facts>, cloud: CloudProvider, group: &InstanceGroupSpec) -> Vec<Facts> {
     let words = words(&group.image);
     let distribution = distribution(&words);

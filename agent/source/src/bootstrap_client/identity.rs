@@ -26,7 +26,7 @@ pub(super) enum NoProof {
     NoKubeconfig,
     #[error("/{KUBECONFIG} cannot be read ({0})")]
     Unreadable(String),
-    #[error("/{KUBECONFIG} has no certificate with its key")]
+    #[error("/{KUBECONFIG} has no certificate with a matching key")]
     NoCertificate,
     #[error("in /{KUBECONFIG}, {0}")]
     OfNoNode(RenewalRefusal),
@@ -95,7 +95,8 @@ pub(super) struct Present {
     begins: OffsetDateTime,
 }
 
-/// kubelet's current certificate, if it is a node's certificate, is valid now, and the kubeconfig has its key.
+/// Reads kubelet's current certificate. Fails if it is no node's certificate, if it is not valid now, or if the kubeconfig lacks the
+/// certificate's key.
 pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoProof> {
     let text = std::fs::read_to_string(root.join(KUBECONFIG)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => NoProof::NoKubeconfig,
