@@ -163,7 +163,7 @@ if command -v systemd-machine-id-setup >/dev/null 2>&1; then
 fi
 
 mkdir -p "$install/bin" "$install/conf" || fail "$install cannot be made: is its disk read-only, or full?"
-# If a folder has this name, `mv` would move the file into it.
+# If a folder has the name of one of these files, `mv` would move the file into the folder.
 for file in "$program" "$conf"; do
     if [ -d "$file" ]; then fail "$file is a folder: use an image without it"; fi
 done

@@ -46,7 +46,6 @@ pub struct LoadBalancerAccessSpec {
     pub ssl_policy: Option<String>,
     /// Whether the load balancer sends requests to targets in other zones.
     pub cross_zone_load_balancing: Option<bool>,
-    /// Subnets of the load balancer.
     pub subnets: Vec<LoadBalancerSubnetSpec>,
     pub access_log: Option<AccessLogSpec>,
 }

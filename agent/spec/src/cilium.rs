@@ -24,7 +24,6 @@ pub struct CiliumNetworkingSpec {
     pub metrics: Vec<String>,
     /// The CNI plugin that Cilium is chained to: `none`, `aws-cni`, `flannel`, `generic-veth`, `portmap`.
     pub chaining_mode: String,
-    /// Whether Cilium writes debug logs.
     pub debug: bool,
     /// Whether Cilium works without CiliumEndpoint objects.
     #[serde(rename = "disableEndpointCRD")]

@@ -57,9 +57,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// A text that identifies the machine: the cloud and the machine's name there, or the host name if the cloud gives no name. The text
-    /// also says if an instance is only prepared for a warm pool. The agent compares the text with the text in its record, because an image
-    /// of a node's disk contains the record of another machine.
+    /// A text that identifies the machine: the cloud and the machine's name there, or the host name if the cloud gives no name. For an
+    /// instance in a warm pool, the text says so. The agent compares the text with the text in its record. So it detects the record of
+    /// another machine, for example in an image of a node's disk.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;
@@ -245,7 +245,7 @@ pub struct NetworkInterfaceLimits {
 }
 
 impl AwsFacts {
-    /// Whether no value of EC2's description of the instance type is missing.
+    /// Whether all values of EC2's description of the instance type are known.
     pub fn knows_instance_type(&self) -> bool {
         self.network_interfaces.is_some() && self.gpu.is_some()
     }

@@ -110,8 +110,8 @@ impl Keyset {
         self.items.iter().find(|item| item.id == id)
     }
 
-    /// The signing key: the trusted key with the primary id, which must be a number. Without such a key, the trusted key with the highest
-    /// number signs (upstream: `upup/pkg/fi/clientset_castore.go`, `FindPrimary`).
+    /// The signing key: the trusted key with the primary id, if this id is a number. If there is no such key, the trusted key with the
+    /// highest number signs (upstream: `upup/pkg/fi/clientset_castore.go`, `FindPrimary`).
     pub fn primary(&self) -> Option<&KeysetItem> {
         let numbered = || self.trusted().filter(|item| is_number(&item.id));
         numbered()

@@ -5,7 +5,6 @@ use serde_with::apply;
 
 use super::go_yaml::is_zero;
 
-/// Settings of a cluster on OpenStack.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

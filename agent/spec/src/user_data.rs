@@ -66,7 +66,7 @@ pub fn additional_parts_of_group(spec: &InstanceGroupSpec) -> String {
     digest_of_parts(parts)
 }
 
-/// A digest like [`additional_parts_of_group`], of all parts of a machine's user-data except kOps' boot script. `None` if the user-data is
+/// The digest of a machine's user-data without kOps' boot script, in the form of [`additional_parts_of_group`]. `None` if the user-data is
 /// not from kOps.
 pub fn additional_parts_of_machine(user_data: &[u8]) -> Option<String> {
     find_kube_env(user_data).ok()?;

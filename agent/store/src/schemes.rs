@@ -111,7 +111,8 @@ pub(crate) struct Scheme {
     split: fn(&str) -> Result<Split<'_>, Misspelt>,
     /// Makes the backend. It is called before the first request.
     pub(crate) open: fn(Setup) -> Opening,
-    /// Whether downloads may be in this store. A download from a file on this machine needs no store.
+    /// Whether downloads from this store need the store's backend. `false` for `https`, `http` and `file`, whose URLs need no backend for a
+    /// download.
     locates: bool,
     /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,

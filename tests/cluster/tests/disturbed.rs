@@ -60,7 +60,7 @@ pub fn another_controller_ends_a_rollout(cluster: &Cluster) {
 }
 
 /// Starts a rollout that sets `max_pods` and drains all workers. Waits until the guarded workload's PodDisruptionBudget blocks the drain of
-/// each worker. Returns the rollout's orders to the workers, which are in their Nodes.
+/// each worker. Returns the orders that the rollout has written into the workers' Nodes.
 fn begin(cluster: &Cluster, guarded: usize, max_pods: &str) -> Vec<Value> {
     workload::guard(cluster, guarded, guarded, 0);
     ordered::change_max_pods(cluster, max_pods);

@@ -46,9 +46,8 @@ pub struct ClusterAutoscalerConfig {
     pub scale_down_delay_after_add: Option<String>,
     /// Time that a node must be unneeded before the cluster autoscaler removes it.
     pub scale_down_unneeded_time: Option<String>,
-    /// Time that a node that is not ready must be unneeded before the cluster autoscaler removes it.
+    /// Like `scale_down_unneeded_time`, for a node that is not ready.
     pub scale_down_unready_time: Option<String>,
-    /// Whether nodes are cordoned before they are terminated.
     pub cordon_node_before_terminating: Option<bool>,
     pub image: Option<String>,
     pub memory_request: Option<Quantity>,

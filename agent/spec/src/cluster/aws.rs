@@ -8,7 +8,6 @@ use serde_with::apply;
 use crate::go_yaml::is_zero;
 use crate::scalars::Quantity;
 
-/// The CSI driver for EBS volumes.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

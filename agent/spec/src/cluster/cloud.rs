@@ -25,12 +25,10 @@ pub struct CloudProviderSpec {
     pub linode: Option<LinodeSpec>,
 }
 
-/// Settings of a cluster on AWS.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSSpec {
-    /// The CSI driver for EBS volumes.
     #[serde(rename = "ebsCSIDriver")]
     pub ebs_csi_driver: Option<EBSCSIDriverSpec>,
     /// The handler that drains nodes before their instances terminate.
@@ -59,7 +57,6 @@ pub struct AWSSpec {
     pub binaries_location: Option<String>,
 }
 
-/// Settings of a cluster on Azure.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -95,7 +92,6 @@ pub struct GCESpec {
     /// Network tags of nodes, to which firewall rules apply.
     pub node_tags: Option<String>,
     pub node_instance_prefix: Option<String>,
-    /// The CSI driver for persistent disks.
     #[serde(rename = "pdCSIDriver")]
     pub pd_csi_driver: Option<PDCSIDriver>,
     /// Whether machines get a start-up script instead of user-data.
@@ -116,7 +112,7 @@ pub struct ScalewaySpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinodeSpec {}
 
-/// Settings for the use of the cloud that are equal on all clouds.
+/// Cloud settings that are independent of the cloud provider.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -44,7 +44,7 @@ pub struct ClusterSpec {
     pub gossip_config: Option<GossipConfig>,
     /// Version of Kubernetes, or the URL of a build. A completed spec has the version without a leading `v`.
     pub kubernetes_version: String,
-    /// The DNS zone of the cluster's names, by name or id.
+    /// The name or id of the DNS zone that contains the cluster's names.
     pub dns_zone: String,
     /// Gossip settings of dns-controller. kOps 1.37 removes this field.
     pub dns_controller_gossip_config: Option<DNSControllerGossipConfig>,
@@ -77,7 +77,7 @@ pub struct ClusterSpec {
     pub kube_proxy: Option<KubeProxyConfig>,
     pub kubelet: Option<KubeletConfigSpec>,
     pub control_plane_kubelet: Option<KubeletConfigSpec>,
-    /// Settings for the use of the cloud that are equal on all clouds.
+    /// Cloud settings that are independent of the cloud provider.
     pub cloud_config: Option<CloudConfiguration>,
     /// The controller that publishes the cluster's names in external DNS.
     #[serde(rename = "externalDNS")]

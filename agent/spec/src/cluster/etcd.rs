@@ -24,9 +24,7 @@ pub struct EtcdClusterSpec {
     pub image: String,
     pub backups: Option<EtcdBackupSpec>,
     pub manager: Option<EtcdManagerSpec>,
-    /// Memory that a member requests.
     pub memory_request: Option<Quantity>,
-    /// CPU that a member requests.
     pub cpu_request: Option<Quantity>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn float(float: f64) -> Option<Value> {
     }
 }
 
-/// Whether a text without quotes is a string for Go, and also for readers that know numbers in base 60.
+/// Whether a text without quotes is a string for Go, and also for YAML 1.1 parsers that read base-60 numbers.
 pub fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     match first {

@@ -24,7 +24,6 @@ pub struct HashMismatch {
     pub source_file: String,
     /// The hash in the boot config.
     pub expected: String,
-    /// The actual hash of the file.
     pub actual: String,
 }
 
