@@ -29,8 +29,8 @@ pub struct Facts {
     /// Network interfaces, in the kernel's order.
     #[serde(default)]
     pub interfaces: Vec<Interface>,
-    /// Whether `/run/systemd/resolve/resolv.conf` exists. If so, systemd-resolved writes a list of name servers without its loopback stub
-    /// to this file.
+    /// Whether `/run/systemd/resolve/resolv.conf` exists. systemd-resolved writes this file. The file lists the name servers, but not the
+    /// loopback stub of systemd-resolved.
     #[serde(default)]
     pub systemd_resolved: bool,
     /// Kernel release (`uname -r`).

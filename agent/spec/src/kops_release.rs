@@ -230,7 +230,7 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether control planes have a shorter maximum back-off for crashing containers.
+    /// Whether kOps makes kubelets of control planes wait at most 60 seconds before they restart a crashing container.
     pub fn limits_crash_loops(self) -> bool {
         !self.is_at_most(34)
     }

@@ -42,7 +42,7 @@ pub(crate) enum NoKubeEnv {
 
 /// The name of the part with kOps' boot script in a MIME message (upstream: `AWSMultipartMIME`).
 const BOOT_SCRIPT: &str = "nodeup.sh";
-/// The number of hexadecimal digits of a digest of additional user-data parts.
+/// The length of a digest of user-data parts, in hexadecimal digits.
 const DIGITS: usize = 8;
 
 /// The beginnings of the lines that contain URLs of nodeup, in kOps' boot script and in `packaging/cloud-init/user-data`.

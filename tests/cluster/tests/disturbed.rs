@@ -11,7 +11,7 @@ use crate::cluster::{BATCH, Cluster, Member, has_condition};
 use crate::rollout::CORDONED_SINCE;
 use crate::{fake_nodes, ordered, quorum, workload};
 
-/// The number of pods of the guarded workload. At first, its PodDisruptionBudget protects all of them, so that drains wait.
+/// The number of pods of the guarded workload. At first, a PodDisruptionBudget protects all pods of the workload, so that drains wait.
 const GUARDED: usize = 2;
 /// How long the API server is unreachable. The cluster treats a kubelet as failed after 50 s without a report.
 const AWAY: Duration = Duration::from_secs(20);

@@ -2,7 +2,8 @@
 
 use serde_json::{Number, Value};
 
-/// The value that Go's YAML reader gives to a text without quotes. `None` if the value is a string. Dates stay strings, as in Go's maps.
+/// The value that Go's YAML reader gives to a text without quotes. `None` if the value is a string. Dates stay strings, as when Go reads a
+/// document into a map.
 pub(crate) fn value(text: &str) -> Option<Value> {
     match text.bytes().next()? {
         b'+' | b'-' | b'0'..=b'9' if !is_timestamp(text) => {
