@@ -89,7 +89,8 @@ has_sum() { [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -d ' ' -f 1)" = "$2" ]; }
 # checked FILE: whether FILE is the kops-agent of this user-data.
 checked() { has_sum "$1" "$sha256"; }
 
-# bounded COMMAND...: runs COMMAND with a limit on the size of its files. sh counts blocks of 512 bytes, bash of 1024.
+# bounded COMMAND...: runs COMMAND with a limit on the size of its files. `ulimit -f` of sh counts blocks of 512 bytes. bash counts
+# blocks of 1024 bytes, so the limit is twice as high there.
 bounded() { (ulimit -f $((largest * 2048)) && exec "$@"); }
 
 # within COMMAND...: like bounded, and ends COMMAND after $longest seconds if `timeout` is installed.

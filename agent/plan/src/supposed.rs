@@ -27,7 +27,8 @@ const ADDRESS: &str = "192.0.2.10";
 const MAC: &str = "02:00:00:00:00:01";
 const NAME: &str = "supposed";
 
-/// The machines that a group may have, by kOps release and cloud. The image and the machine types of the group may exclude some machines.
+/// The facts of each kind of machine that a group may have in this cloud with this kOps release. Omits machines that do not fit the group's
+/// image and machine types.
 pub fn machines(cloud: CloudProvider, release: KopsRelease, group: &InstanceGroupSpec) -> Vec<Facts> {
     of_group::narrowed(all_machines(cloud, release), cloud, group)
 }
@@ -126,7 +127,7 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
 }
 
 /// A copy of the group with only the settings that can cause problems on its machines. The copy lacks sizes, subnets, metadata and, for
-/// most groups, the name. Two groups of a cluster with equal copies have equal problems.
+/// most groups, the name. If two groups of a cluster have equal copies, the groups have equal problems.
 pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
     let InstanceGroup { metadata, spec } = group;
     let mut decisive = InstanceGroup { spec: spec.clone(), ..InstanceGroup::default() };
@@ -328,7 +329,7 @@ mod tests {
         }
         let both = common([Ok::<_, String>(many.clone()), Ok(many.clone())]).unwrap();
         assert!(both.has_more() && both == many);
-        // One of two machines has many problems.
+        // The first machine's list is cut, so it counts as if it had the problem "b", too.
         let machines = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
         let told: Vec<(Facts, Problems)> = machines.into_iter().zip([many, one]).collect();
         assert!(merged(&told).iter().any(|problem| problem.field == "b"));

@@ -12,8 +12,8 @@ use systemd_journal_logger::JournalLog;
 
 use crate::output::plain_lines;
 
-/// From this verbosity on, libraries log too: thousands of lines per run, with requests and their headers. The limit
-/// is above 8, because kOps' boot script sets `--v=8` on each machine.
+/// From this verbosity on, libraries log too. They log thousands of lines per run, with requests and their headers.
+/// The limit is above 8, because kOps' boot script sets `--v=8` on each machine.
 const LIBRARIES: u8 = 10;
 
 /// Starts logging. `verbosity` has the levels of klog, and the default is 1. From 2 on, each step is logged. From

@@ -229,8 +229,8 @@ impl fmt::Display for Unanswered {
 
 /// Requests the hash from the files beside the download, and from the lists of the release. Asks first the mirror, then the publisher.
 ///
-/// Returns the first failure if no server answers, or if the first failure is that a server is busy. Both may be temporary. `None` means
-/// that the servers that answer do not know the hash.
+/// If no server gives the hash, returns `None`. But if no server answers, or if the first failure is that a server is busy, returns the
+/// first failure, because both may be temporary.
 async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
     let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_loopback_server(&url));

@@ -67,7 +67,7 @@ impl Configuration {
 }
 
 /// The pinned configuration, with warnings about the cluster spec. If the configuration that is derived from the cluster spec has the
-/// pinned hash, returns the derived configuration instead. Its origin contains the whole derivation.
+/// pinned hash, returns the derived configuration instead, because its origin also contains the derivation.
 pub(crate) async fn pinned_and_proven(
     store: &Store,
     base: &str,

@@ -15,7 +15,7 @@ const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// The path of the boot config where `/opt` is read-only, as on Container-Optimized OS.
 const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
 
-/// The boot config of this machine.
+/// The path of the boot config if `--conf` is not given.
 pub fn default_conf() -> PathBuf {
     let of_toolbox = PathBuf::from(BOOT_CONFIG_OF_TOOLBOX);
     if of_toolbox.exists() { of_toolbox } else { PathBuf::from(BOOT_CONFIG) }

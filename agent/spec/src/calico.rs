@@ -36,9 +36,7 @@ pub struct CalicoNetworkingSpec {
     pub encapsulation_mode: String,
     /// When packets are encapsulated with IP-in-IP: `CrossSubnet`, `Always` or `Never`.
     pub ipip_mode: String,
-    /// How a node's IPv4 address is found.
     pub ipv4_auto_detection_method: String,
-    /// How a node's IPv6 address is found.
     pub ipv6_auto_detection_method: String,
     /// The variant of iptables that Calico uses: `Auto`, `Legacy` or `NFT`.
     pub iptables_backend: String,

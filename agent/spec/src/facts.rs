@@ -182,7 +182,7 @@ impl CloudFacts {
     }
 }
 
-/// An EC2 instance. The facts come from the metadata service, and the limits of the type from EC2's API.
+/// An EC2 instance. The facts come from the metadata service. Only the limits of the instance type come from EC2's API.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -239,7 +239,6 @@ pub struct InstanceType {
 #[serde(rename_all = "camelCase")]
 pub struct NetworkInterfaceLimits {
     pub max: u32,
-    /// Number of IPv4 addresses on each interface.
     #[serde(rename = "ipv4PerInterface")]
     pub ipv4_per_interface: u32,
 }

@@ -10,7 +10,6 @@ use super::go_yaml::is_zero;
 use super::kube_scheduler::LeaderElectionConfiguration;
 use super::scalars::Quantity;
 
-/// kOps' settings of kube-controller-manager.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -47,7 +46,6 @@ pub struct KubeControllerManagerConfig {
     /// `--root-ca-file`: file of CA certificates with which pods verify the API server.
     #[serde(rename = "rootCAFile")]
     pub root_ca_file: String,
-    /// Leader election among the instances of kube-controller-manager.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--attach-detach-reconcile-sync-period`: interval between verifications of attached volumes.
     pub attach_detach_reconcile_sync_period: Option<Duration>,
@@ -87,7 +85,6 @@ pub struct KubeControllerManagerConfig {
     /// `--cluster-signing-duration`: lifetime of signed certificates.
     #[serde(rename = "ClusterSigningDuration")]
     pub cluster_signing_duration: Option<Duration>,
-    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// `--tls-cert-file`: file of the serving certificate.
     pub tls_cert_file: Option<String>,

@@ -113,7 +113,7 @@ fn complete_networking(spec: &mut ClusterSpec) {
     complete(&mut spec.cluster_dns_domain, "cluster.local");
 }
 
-/// Upstream: `BuildOptions` in pkg/model/components/kubelet.go.
+/// Sets kOps' defaults (upstream: `BuildOptions` in pkg/model/components/kubelet.go).
 fn complete_kubelet(kubelet: &mut KubeletConfigSpec) {
     complete(&mut kubelet.cgroup_root, "/");
     complete(&mut kubelet.cluster_domain, "cluster.local");

@@ -3,7 +3,7 @@
 use kops_agent_spec::facts::{Architecture, Distro, Facts};
 use kops_agent_spec::{CloudProvider, InstanceGroupSpec};
 
-/// Words in images' names, each with the `ID` of the distribution that the word stands for.
+/// Words in images' names, each with the distribution that the word stands for (`ID` in os-release).
 const DISTRIBUTIONS: [(&str, &str); 10] = [
     ("al2023", "amzn"),
     ("amzn2", "amzn"),
@@ -126,9 +126,9 @@ fn of_machine_type(cloud: CloudProvider, name: &str) -> Option<Architecture> {
             let after = family.trim_start_matches(|letter: char| !letter.is_ascii_digit());
             family == "a1" || after.contains('g')
         }
-        // cloud.google.com/compute/docs/cpu-platforms, "Arm processors".
+        // These machine series have Arm processors (cloud.google.com/compute/docs/cpu-platforms).
         CloudProvider::Gce => matches!(name.split_once('-')?.0, "a4x" | "c4a" | "n4a" | "t2a"),
-        // docs.hetzner.com/cloud/servers/overview: CAX servers have Ampere processors.
+        // CAX servers have Arm processors by Ampere (docs.hetzner.com/cloud/servers/overview).
         CloudProvider::Hetzner if !name.is_empty() => name.starts_with("cax"),
         _ => return None,
     };

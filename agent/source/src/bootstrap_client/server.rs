@@ -207,7 +207,6 @@ impl Server {
         Ok(found.into_iter().take(MOST_ADDRESSES).map(|address| SocketAddr::new(address, port)).collect())
     }
 
-    /// Posts a request to this address, and returns the body of the response.
     pub(super) async fn post(
         &self,
         trust: &ClientConfig,

@@ -19,7 +19,7 @@ use super::server::{Failure, NoServer, Server};
 pub enum NoAnswer {
     /// The server is upstream's kops-controller, which has no slots.
     NotServed,
-    /// The client could not find out whether the node has a slot, for this reason.
+    /// Why the client could not find out whether the node has a slot.
     Unknown(String),
 }
 

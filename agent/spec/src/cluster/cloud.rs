@@ -71,7 +71,6 @@ pub struct AzureSpec {
     pub tenant_id: String,
     pub resource_group_name: String,
     pub route_table_name: String,
-    /// Name of the administrator user on machines.
     pub admin_user: String,
 }
 
@@ -79,7 +78,6 @@ pub struct AzureSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DOSpec {}
 
-/// Settings of a cluster on Google Compute Engine.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -87,7 +85,6 @@ pub struct GCESpec {
     #[serde_with(skip_apply)]
     pub project: String,
     pub service_account: String,
-    /// Whether the cluster spans several zones.
     pub multizone: Option<bool>,
     /// Network tags of nodes, to which firewall rules apply.
     pub node_tags: Option<String>,
@@ -117,7 +114,6 @@ pub struct LinodeSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CloudConfiguration {
-    /// Whether kOps creates storage classes.
     pub manage_storage_classes: Option<bool>,
 }
 

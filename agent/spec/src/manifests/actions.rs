@@ -14,7 +14,6 @@ const LONGEST: usize = 100;
 /// The keywords of template actions that control other lines (pkg.go.dev/text/template, "Actions").
 const CONTROLS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "block", "template", "/*"];
 
-/// Whether a text contains a template action.
 pub fn has_action(text: &str) -> bool {
     text.contains(BEGIN)
 }
