@@ -12,7 +12,6 @@ use super::scalars::Quantity;
 pub struct CalicoNetworkingSpec {
     pub registry: String,
     pub version: String,
-    /// Whether containers may forward packets.
     #[serde(rename = "allowIPForwarding")]
     pub allow_ip_forwarding: bool,
     /// How Calico changes EC2's source/destination check: `Disable`, `Enable` or `DoNothing`.

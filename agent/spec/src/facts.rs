@@ -182,7 +182,7 @@ impl CloudFacts {
     }
 }
 
-/// An EC2 instance. The facts come from the metadata service. Only the limits of the instance type come from EC2's API.
+/// An EC2 instance. The facts come from the metadata service. Only the description of the instance type comes from EC2's API.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -47,12 +47,9 @@ pub struct KubeAPIServerConfig {
     pub append_admission_plugins: Vec<String>,
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
-    /// `--admission-control-config-file`: file with the configuration of admission plugins.
     pub admission_control_config_file: String,
-    /// `--service-cluster-ip-range`: range of the cluster addresses of Services.
     #[serde(rename = "serviceClusterIPRange")]
     pub service_cluster_ip_range: String,
-    /// `--service-node-port-range`: range of the node ports of Services.
     pub service_node_port_range: String,
     /// `--etcd-servers`: URLs of etcd.
     pub etcd_servers: Vec<String>,
@@ -74,9 +71,7 @@ pub struct KubeAPIServerConfig {
     pub tls_cert_file: String,
     /// `--tls-private-key-file`: file of the serving key.
     pub tls_private_key_file: String,
-    /// `--tls-cipher-suites`: cipher suites that the server offers.
     pub tls_cipher_suites: Vec<String>,
-    /// `--tls-min-version`: oldest TLS version that the server accepts.
     pub tls_min_version: String,
     /// `--token-auth-file`: file of static tokens.
     pub token_auth_file: String,
@@ -176,7 +171,6 @@ pub struct KubeAPIServerConfig {
     pub max_requests_inflight: i32,
     /// `--max-mutating-requests-inflight` (left out when `0`): maximum number of concurrent write requests.
     pub max_mutating_requests_inflight: i32,
-    /// `--http2-max-streams-per-connection`: maximum number of streams in an HTTP/2 connection.
     pub http2_max_streams_per_connection: Option<i32>,
     pub etcd_quorum_read: Option<bool>,
     pub request_timeout: Option<Duration>,
@@ -193,7 +187,6 @@ pub struct KubeAPIServerConfig {
     pub service_account_key_file: Vec<String>,
     /// `--service-account-signing-key-file`: file of the key that signs service account tokens.
     pub service_account_signing_key_file: Option<String>,
-    /// `--service-account-issuer`: issuer in service account tokens.
     pub service_account_issuer: Option<String>,
     /// Additional issuers whose tokens the API server accepts.
     pub additional_service_account_issuers: Vec<String>,

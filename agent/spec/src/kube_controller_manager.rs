@@ -88,9 +88,7 @@ pub struct KubeControllerManagerConfig {
     pub feature_gates: BTreeMap<String, String>,
     /// `--tls-cert-file`: file of the serving certificate.
     pub tls_cert_file: Option<String>,
-    /// `--tls-cipher-suites`: cipher suites that the server offers.
     pub tls_cipher_suites: Vec<String>,
-    /// `--tls-min-version`: oldest TLS version that the server accepts.
     pub tls_min_version: String,
     /// `--tls-private-key-file`: file of the serving key.
     pub tls_private_key_file: String,

@@ -118,9 +118,7 @@ pub struct KindnetNetworkingSpec {
     pub version: String,
     /// Whether kindnet enforces network policies.
     pub network_policies: Option<bool>,
-    /// Whether kindnet enforces admin network policies.
     pub admin_network_policies: Option<bool>,
-    /// Whether kindnet enforces the baseline admin network policy.
     pub baseline_admin_network_policies: Option<bool>,
     pub dns_caching: Option<bool>,
     /// Whether IPv6 pods can reach IPv4 hosts.

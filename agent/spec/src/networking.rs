@@ -25,7 +25,6 @@ pub struct NetworkingSpec {
     /// Range of IPv4 addresses of the network.
     #[serde(rename = "networkCIDR")]
     pub network_cidr: String,
-    /// Additional ranges of IPv4 addresses of the network.
     #[serde(rename = "additionalNetworkCIDRs")]
     pub additional_network_cidrs: Vec<String>,
     pub subnets: Vec<ClusterSubnetSpec>,
