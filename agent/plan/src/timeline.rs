@@ -53,7 +53,7 @@ pub struct Timeline {
     pub ended_at: String,
     /// Microseconds from the start of the process to the end of the run.
     pub took_us: u64,
-    /// The lower bound for the duration of the run, in microseconds ([`floor_us`]). It follows from the run's packages, downloads and units.
+    /// The lower bound for the run's duration, in microseconds ([`floor_us`]). It follows from the run's packages, downloads and units.
     pub floor_us: u64,
     /// The number of resources that the plan creates, changes or removes.
     pub changes: usize,

@@ -108,8 +108,8 @@ pub(crate) async fn manifest(store: &Store, path: String, url: String) -> Result
     Ok((path, manifest))
 }
 
-/// Makes `config` trust the authority in the boot config, because a worker's nodeupconfig has no authority. Nothing else from the network
-/// can change the authority that a worker trusts.
+/// Makes `config` trust the authority in the boot config, because a worker's nodeupconfig has no authority. Nothing that a worker downloads
+/// can change the authority that the worker trusts.
 pub fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut NodeupConfig) {
     if let Some(server) = &boot.config_server
         && !server.ca_certificates.is_empty()

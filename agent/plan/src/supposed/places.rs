@@ -18,7 +18,7 @@ pub enum Place {
 
 use Place::{Cluster as InCluster, Group as InGroup};
 
-/// Finds the manifest fields of a cluster and a group that caused problems of the group's nodes.
+/// Finds the causes of problems of a group's nodes: fields in the manifests of the cluster and the group.
 pub struct Places<'a> {
     cluster: &'a Cluster,
     group: &'a InstanceGroup,

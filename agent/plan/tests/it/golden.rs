@@ -58,8 +58,8 @@ fn every_cloud_has_snapshots_and_every_snapshot_a_cloud() {
     assert!(others.is_empty(), "no test makes these, or they were not accepted: {others:?}");
 }
 
-/// Writes each machine's inputs and desired state into folders below `KOPS_AGENT_GOLDEN`. `tests/golden/upstream/compare` compares them
-/// with upstream's own code.
+/// Writes each machine's inputs and desired state into folders below `KOPS_AGENT_GOLDEN`. `tests/golden/upstream/compare` compares the
+/// desired states with the output of upstream's own code.
 #[test]
 #[ignore = "writes files for tests/golden/upstream/compare"]
 #[allow(clippy::disallowed_methods)]

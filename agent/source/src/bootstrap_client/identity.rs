@@ -17,7 +17,7 @@ const FIRST_BOOT: &str = "var/lib/cloud/instance/sem/consume_data";
 /// The largest expected difference between this machine's clock and the clock of the machine that signed kubelet's certificate.
 const MOST_SKEW: Duration = Duration::hours(1);
 
-/// Why this machine cannot prove that the Node with its name belongs to it.
+/// Why this machine cannot prove that the Node with the machine's name is its own Node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum NoProof {
     #[error("the files of earlier runs are from another machine")]
