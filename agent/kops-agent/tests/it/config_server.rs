@@ -334,7 +334,7 @@ fn a_server_that_says_nothing_is_given_up() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     server.answer_next(&[Mood::Silent]);
-    worker.run("converge", &server).with(1, &["it takes longer than 15 seconds", "in 1 tries"]);
+    worker.run("converge", &server).with(1, &["the request takes longer than 15 seconds", "in 1 tries"]);
     worker.is_untouched();
 }
 
