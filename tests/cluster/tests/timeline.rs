@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
-/// The maximum of a ratio: the time until the last Node of a new cluster is Ready, divided by the same time of machines that
-/// already have all files and images.
+/// The limit for a ratio of two durations until the last Node is Ready. The first duration is that of a new cluster. The second is that of
+/// machines that already have all files and images.
 pub const RATIO: f64 = 1.5;
 /// The units of the agent and of the boot script. [`floor`] boots the machines without these units.
 const OURS: [&str; 4] = [
@@ -160,7 +160,6 @@ fn last_of(ready: &[(&str, Duration)]) -> f64 {
     last(ready.iter().map(|(_, ready)| ready.as_secs_f64()))
 }
 
-/// Draws the rows as an SVG file.
 pub fn draw(rows: &[Row], floor: &[(&'static str, Duration)], file: &Path) {
     const SECOND: f64 = 24.0;
     const LEFT: f64 = 110.0;

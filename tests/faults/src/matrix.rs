@@ -99,7 +99,7 @@ impl Matrix {
         Matrix { scenarios, recovered: Mutex::default() }
     }
 
-    /// The number of trees on which a run after a disturbed run was tried. Trees with the same `likeness` count as one.
+    /// The number of trees of disturbed runs on which the next run was tried. Trees with the same `likeness` count as one.
     pub fn recoveries(&self) -> usize {
         self.recovered.lock().len()
     }
