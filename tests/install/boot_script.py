@@ -280,8 +280,8 @@ def proxies_are_kept_for_later_boots():
         assert not list(environment.parent.glob("environment.kops*"))
 
 
-# The /etc/environment of an image, and the variables that pam_env 1.5.2 reads from it (`su root -c env`). pam_env keeps
-# trailing blanks, which this list does not have.
+# The /etc/environment of an image, and the variables that pam_env 1.5.2 reads from it (`su root -c env`). pam_env also
+# keeps trailing blanks, but IMAGE_PROXIES has none.
 IMAGE_ENVIRONMENT = """# https_proxy=http://comment:1
 http_proxy="http://quoted:1"
   export HTTP_PROXY='http://exported:1'  # why

@@ -65,8 +65,8 @@ pub fn edit(file: &Path, old: &str, new: &str) -> anyhow::Result<()> {
 }
 
 /// Changes a converged control plane of the example into one that nodeup has made. `root` is the machine's root folder. Removes
-/// kops-agent's record and its list of kernel modules, and writes nodeup's text of a licence. The recorded state of systemd stays.
-/// Differences that a plan does not show are tested by `tests/conformance/take-over`.
+/// kops-agent's record, and the list of kernel modules that kops-agent has written. Replaces the text of a licence by the text that nodeup
+/// writes. The recorded state of systemd stays. Differences that a plan does not show are tested by `tests/conformance/take-over`.
 pub fn leave_as_nodeup(root: &Path) -> anyhow::Result<()> {
     let own = root.join("var/lib/kops-agent");
     let state = own.join("recorded/state.json");

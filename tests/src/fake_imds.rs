@@ -66,7 +66,6 @@ impl FakeImds {
         self.server.url.clone()
     }
 
-    /// The number of issued tokens.
     pub fn tokens_given(&self) -> u32 {
         self.state.lock().tokens_given
     }

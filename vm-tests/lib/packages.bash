@@ -62,7 +62,7 @@ apt() { on env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes -o Dpkg::Use-Pty
 # shellcheck disable=SC2016  # the machine's shell expands these
 on_file() { on sh -c 'mkdir -p "$(dirname "$1")" && printf "%s\n" "$2" >"$1"' sh "$1" "$(cat)"; }
 
-# If FILE is not given, the user-data writes the variables to the file of kOps' script.
+# If FILE is not given, the user-data writes the variables to the file to which kOps' boot script writes them.
 boot_config() {
     local variables=${1:-/etc/sysconfig/kops-configuration}
     printf '#!/bin/sh\nset -eu\numask 077\nmkdir -p /opt/kops/conf %s\n' "${variables%/*}"

@@ -48,7 +48,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write the downloads of machines to a folder, at the paths of their URLs. tests/kube/build has built the programs.
+    /// Write the downloads of machines to a folder, at the paths of their URLs, with the programs that tests/kube/build has built.
     Downloads {
         kube: PathBuf,
         /// Folder with an older kubelet, for `serve --kubelet`.

@@ -133,8 +133,8 @@ impl<'a, G: Ground> Machine<'a, G> {
     }
 }
 
-/// The configuration that kOps writes for workers of the example cluster on this cloud. The cluster has the name from this test.
-/// Leaves the spec in the store.
+/// The configuration that kOps writes on this cloud for workers of the example cluster. The cluster is renamed to `CLUSTER`. Also writes
+/// the cluster's spec to the store.
 fn derive(world: &World, folder: &Path, cloud: &str, mirror: &str, keyset: Keyset) -> String {
     let example = ExampleStore::write_with_keys(folder, Some(mirror), &[keyset]).unwrap();
     let changes = fs::read_to_string(path_of(&format!("tests/golden/clouds/{cloud}.yaml"))).unwrap();
