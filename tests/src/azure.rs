@@ -139,7 +139,6 @@ impl Azure {
         self.0.state().calls.clone()
     }
 
-    /// The number of issued tokens.
     pub fn tokens(&self) -> usize {
         self.0.state().tokens
     }

@@ -78,7 +78,6 @@ impl Downloads {
         self.server.url()
     }
 
-    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.server.connections()
     }

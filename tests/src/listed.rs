@@ -148,7 +148,6 @@ impl<M: ListedMachine> ListApi<M> {
         self.0.url()
     }
 
-    /// The number of logins so far.
     pub fn logins(&self) -> usize {
         self.0.state().logins
     }

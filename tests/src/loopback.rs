@@ -263,7 +263,6 @@ impl LoopbackServer {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }

@@ -65,7 +65,8 @@ pub fn write_downloads(kube: &Path, kubelet: &Path, kops: &[String], folder: &Pa
         })?);
     }
     downloads.extend(kops.iter().flat_map(|version| released_store::downloads(version)));
-    // On GCE, kubelet gets its registry credentials from this program. No image of the tests needs credentials.
+    // On GCE, kubelet gets its registry credentials from this program. A stand-in is enough, because no image of the tests needs
+    // credentials.
     let name = "auth-provider-gcp";
     downloads.insert(
         format!("/binaries/cloud-provider-gcp/v{GCE_CREDENTIALS}/{name}/linux/{OWN_ARCHITECTURE}/{name}"),

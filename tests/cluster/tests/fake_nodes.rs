@@ -21,7 +21,7 @@ use crate::liars::Newcomer;
 /// The timeout for a slot or a certificate.
 const TIMEOUT: Duration = Duration::from_secs(280);
 /// The first pause between two requests for a slot. Later pauses grow up to `LONGEST_PAUSE`. An agent makes longer pauses, but the server's
-/// rate limit allows these pauses too.
+/// rate limit also allows these shorter ones.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
 /// The pause between two status reports of a Node. The cluster treats a kubelet as failed after 50 s without a report.

@@ -14,7 +14,7 @@ const NODE_TIMEOUT: &str = "45";
 const HONEST: u8 = 45;
 const CLAIMS_TO_BE_CURRENT: u8 = 46;
 const LIES: [(u8, Lie); 3] = [(47, Lie::Time), (48, Lie::Hash), (49, Lie::Progress)];
-/// The time in the far future to which a liar moves the times of its order.
+/// The far-future time that a liar writes into its order.
 const LATER: &str = "2099-01-01T00:00:00Z";
 
 #[derive(Clone, Copy)]

@@ -254,7 +254,6 @@ fn join(cluster: &Cluster, numbers: [u8; 2]) -> Vec<FakeNode> {
     fakes
 }
 
-/// The boot config of each machine's user-data.
 pub fn boot_configs(cluster: &Cluster) -> Vec<String> {
     cluster.members.iter().map(|member| member.machine.read(BOOT_CONFIG)).collect()
 }

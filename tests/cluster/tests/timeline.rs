@@ -105,7 +105,7 @@ pub fn table(rows: &[Row]) -> String {
     table
 }
 
-/// The table of the rows and the floor, and the ratio of the times until the last Node is Ready.
+/// A table with the rows and the durations of [`floor`]. Below the table is the ratio of the two times until the last Node is Ready.
 pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String {
     let mut table = format!("{HEADS} Ready with all on its disk, s |\n{RULES} ---: |\n");
     for (row, (_, alone)) in rows.iter().zip(floor) {

@@ -202,7 +202,7 @@ pub(super) fn form(bytes: &[u8]) -> String {
     lines.concat()
 }
 
-/// The problem that the certificate at `path` does not match its key. `None` if both match, or if one is missing.
+/// A problem if the certificate at `path` does not match its key. `None` if they match, or if one of them is missing.
 pub(super) fn apart(path: &str, now: &BTreeMap<String, &Node>) -> Option<String> {
     let text = |path: &str| match &now.get(path)?.body {
         Body::File(bytes) => String::from_utf8(bytes.to_vec()).ok(),

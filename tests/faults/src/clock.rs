@@ -55,7 +55,7 @@ pub fn run(
     let (done, ended) = channel();
     let pid = traced.pid;
     let watch = thread::spawn(move || kill_late(pid, &ended, longest));
-    // The end of its input makes the shell execute the command.
+    // When its standard input ends, the shell executes the command.
     drop(child.stdin.take());
     let status = traced.to_its_end();
     drop(done);
@@ -80,7 +80,7 @@ impl Traced<'_> {
     fn to_its_end(&self) -> anyhow::Result<ExitStatus> {
         let mut memory = None;
         loop {
-            // `__WNOTHREAD` waits only for processes that this thread traces, because other threads run other agents.
+            // With `__WNOTHREAD`, waitpid waits only for processes that this thread traces. Other threads trace other agents.
             let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))
                 .context("waiting for the agent")?;
             let (pid, signal) = match status {

@@ -85,7 +85,7 @@ impl Fault {
 pub struct Offset(Arc<AtomicI64>);
 
 impl Offset {
-    /// Sets the difference to the real time, whatever it was before.
+    /// Sets the difference to the real time. The previous difference has no effect.
     pub fn jump(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }

@@ -34,7 +34,7 @@ fn a_running_node_gets_applied_labels_and_not_edited_ones() {
     eventually("it is labelled", || has(&cluster, "mine", Some("alone")));
 
     cluster.edit_group("nodes", "tier: edited");
-    // The controller reads the store every second.
+    // The controller reads the store every second, so it reads the edited group during this wait.
     thread::sleep(Duration::from_secs(3));
     assert!(has(&cluster, "tier", Some("web")), "it is not applied yet");
 
