@@ -44,7 +44,7 @@ CASES_OF_RELEASE = {
     ],
 }
 
-# Control planes with a second test, in which the keysets keep all items (and not only the item that signs).
+# Cases with a second test, in which the keysets keep all items (and not only the item that signs).
 WITH_NEXT = [
     "minimal-aws--master-us-test-1a--ubuntu2604-amd64",
     "privatecalico--master-us-test-1a--amzn2023-amd64",
@@ -65,7 +65,7 @@ OS_RELEASE = {
 DIFFERENCES = [
     # nodeup loads kernel modules, but does not configure them for the next boot.
     "kernel-module *: make",
-    # nodeup mounts a volume in each of its runs, which is at boot. The agent lets systemd mount the volume at boot.
+    # nodeup runs at boot, and mounts a volume in each run. The agent lets systemd mount the volume at boot.
     "mount *: set atBoot",
     # In the text of this license, nodeup writes an https address. The agent writes the official http address.
     "file /usr/share/doc/containerd/apache.txt: write",

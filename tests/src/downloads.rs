@@ -124,7 +124,6 @@ impl Downloads {
         self.shelf.requests.lock().clone()
     }
 
-    /// The number of requests through HTTP/2.
     pub fn http_2_requests(&self) -> usize {
         self.shelf.http_2_requests.load(Ordering::Relaxed)
     }

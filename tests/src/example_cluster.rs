@@ -41,7 +41,7 @@ impl ExampleCluster {
     }
 
     /// The command that runs `agent` for a machine of `group`. `verb` is a command, with its subcommand if there is one. `config_base`
-    /// is the store's URL, because a worker's boot config does not contain this URL.
+    /// is the store's URL, which the boot config of a worker does not contain.
     pub fn agent(&self, agent: &Path, verb: &str, group: &str, config_base: &str) -> Command {
         let mut command = Command::new(agent);
         command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment()).args(verb.split(' '));

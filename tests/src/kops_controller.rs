@@ -207,7 +207,6 @@ impl KopsController {
         std::mem::take(&mut *self.state.asked.lock())
     }
 
-    /// The problems with all requests so far.
     pub fn problems(&self) -> Vec<String> {
         self.state.problems.lock().clone()
     }

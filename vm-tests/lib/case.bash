@@ -216,7 +216,8 @@ install_network() {
 ExecStart=
 ExecStart=/usr/local/bin/kubelet "$DAEMON_ARGS" --fail-cgroupv1=false
 END
-    # The first run of a control plane ends when its API server answers, or after two minutes.
+    # The first run of a control plane ends when its API server answers, or after two minutes. A stand-in for the
+    # API server answers immediately.
     [[ $GROUP != control-plane-* ]] || service api-server
 }
 

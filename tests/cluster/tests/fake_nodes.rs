@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(6);
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
-/// The annotation of a Node with the rollout's order, which is a command to this node.
+/// The annotation in which a rollout writes its order to a Node. An order is a command to the node.
 pub const ORDER: &str = "kops-agent/follow";
 /// The annotation of a Node with the outcome of the order, as the node reports it.
 pub const OUTCOME: &str = "kops-agent/followed";

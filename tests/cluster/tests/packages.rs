@@ -26,7 +26,7 @@ pub const PROGRAM: &str = "/usr/bin/kops-agent";
 const STEADY: Duration = Duration::from_secs(20);
 /// While this file exists, dpkg pauses between unpacking and configuring kops-agent ([`hold_dpkg`]).
 const HOLD: &str = "/run/hold-dpkg";
-/// The hook creates this file when dpkg pauses.
+/// The hook of [`hold_dpkg`] creates this file when dpkg pauses.
 const IS_HELD: &str = "/run/dpkg-is-held";
 const HOOK: &str = "/usr/local/sbin/hold-dpkg";
 const HOOK_SETTING: &str = "/etc/dpkg/dpkg.cfg.d/hold";

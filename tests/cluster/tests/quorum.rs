@@ -31,8 +31,8 @@ pub const MACHINES: [Plan; 4] = [
     cluster::MACHINES[1],
 ];
 const LEASE: &str = "kops-controller-leader";
-/// How long the test waits before it continues the stopped etcd. The controller decides at least every 5 s which nodes may change, so at
-/// least once in this time.
+/// How long the test waits before it continues the stopped etcd. The controller decides at least every 5 s which nodes may change. So it
+/// decides at least once in this time.
 const STOPPED: Duration = Duration::from_secs(10);
 
 /// The control plane with the leading controller is lost without a shutdown. A controller of the remaining control planes becomes the

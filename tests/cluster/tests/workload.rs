@@ -12,7 +12,7 @@ const PORT: u16 = 8080;
 /// The name of the Deployment that every test cluster runs, and of its service.
 pub const OWN: &str = "hello";
 pub const SERVICE_PORT: u16 = 80;
-/// The number of requests to the service. With two machines, each gets at least one request with a probability above 0.999999.
+/// The number of requests to the service. With two machines, the probability that both get a request is above 0.999998.
 const ASKED: usize = 20;
 
 struct Pod {

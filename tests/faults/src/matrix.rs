@@ -99,7 +99,8 @@ impl Matrix {
         Matrix { scenarios, recovered: Mutex::default() }
     }
 
-    /// The number of trees of disturbed runs on which the next run was tried. Trees with the same `likeness` count as one.
+    /// After a disturbed run, the agent runs again on the tree of that run. Returns the number of these trees. Trees with the same
+    /// `likeness` count as one.
     pub fn recoveries(&self) -> usize {
         self.recovered.lock().len()
     }

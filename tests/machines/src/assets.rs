@@ -128,7 +128,7 @@ pub fn etcd_pod(registry: &str, name: &str, client: u16, peer: u16) -> String {
     etcd_member(registry, name, [client, peer], 0, &[Ipv4Addr::LOCALHOST.into()])
 }
 
-/// The manifest of the pod of member `number` of an etcd cluster whose members have these `addresses`. Each member serves
+/// The manifest of an etcd pod. It is member `number` of a cluster whose members have these `addresses`. Each member serves
 /// clients at the port `client` and peers at the port `peer`. The pod has none of the volumes that the real etcd-manager would
 /// mount.
 pub fn etcd_member(

@@ -112,7 +112,7 @@ fn a_blocked_drain_leaves_a_node_unchanged(cluster: &Cluster) {
     control_plane.run(&["rm", "/root/budget.yaml"]);
 }
 
-/// A signal ends a run that drains the node. The node is uncordoned, although this machine has no timer of the agent.
+/// A signal ends a run that drains the node. The node is uncordoned, although the agent's timers do not exist on this machine.
 fn is_stopped_while_it_drains(cluster: &Cluster, signal: &str) {
     let node = &cluster.node;
     let environment = cluster.environment();

@@ -80,7 +80,6 @@ pub trait Ground: Sync + Sized {
     fn cluster(&self) -> Cluster;
     /// Adds a machine to the cluster.
     fn create(&self, cluster: &Cluster, lot: Lot);
-    /// Adds many machines to the cluster.
     fn create_all(&self, cluster: &Cluster, lots: &[Lot]) {
         lots.iter().for_each(|lot| self.create(cluster, *lot));
     }

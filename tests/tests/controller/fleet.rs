@@ -143,7 +143,7 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     let expected: Vec<String> = types.map(|wanted| format!("k:{{\"type\":\"{wanted}\"}}")).collect();
     assert_eq!(fields, expected.iter().collect::<Vec<_>>(), "{ours}");
 
-    // The machine is a folder, which has no clock, and its record has no certificates. Its disk is the one with the folder.
+    // The machine is a folder, so it has no clock. Its record has no certificates. The disk that contains the folder is the machine's disk.
     for wanted in [CERTIFICATE_EXPIRES_SOON, CLOCK_UNSYNCHRONIZED] {
         assert_eq!(outcome(&after, wanted), ("Unknown".to_owned(), "NotObserved".to_owned()), "{wanted}");
     }
@@ -214,8 +214,8 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
         cluster.type_in(&format!("PATH={}:$PATH; kubectl kops_agent fleet status", folder.display()));
     assert_eq!(by_kubectl, shown, "kubectl runs it as a plugin");
 
-    // The kubelet-server certificate has expired. The agent sends its reports with a different certificate, that of kubelet. After that one
-    // has expired, no new report can show its expiry.
+    // The kubelet-server certificate has expired. The agent sends its reports with kubelet's client certificate. If the client
+    // certificate has expired, the agent cannot report this.
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
     tells(&root);
     assert_eq!(warning(&node(&cluster, "a")), "True CertificateExpired");

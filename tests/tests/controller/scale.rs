@@ -161,7 +161,7 @@ fn until_labelled(cluster: &Cluster, number: usize) -> f64 {
     said.elapsed().as_secs_f64()
 }
 
-/// On AWS, the controller can look up a single new instance.
+/// Measures how fast a new Node is labelled on AWS, where the controller can look up a single new instance.
 #[test]
 #[ignore = "measures: tests/bench/run controller"]
 #[allow(clippy::print_stdout)]

@@ -77,7 +77,6 @@ impl Azure {
         Arc::new(move |body| token(&key, &name(HONEST + CALM + body.len() % INSIDERS), body))
     }
 
-    /// The number of requests to Azure.
     pub fn calls(&self) -> usize {
         self.resource_manager.calls().len()
     }
