@@ -70,7 +70,7 @@ impl FakeImds {
         self.state.lock().tokens_given
     }
 
-    /// Each token is valid for this many requests.
+    /// Limits each token to this many requests.
     pub fn let_tokens_expire_after(&self, questions: u32) {
         self.state.lock().questions_per_token = questions;
     }

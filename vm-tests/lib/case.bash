@@ -230,7 +230,6 @@ service() {
     ln -sf "../$1.service" "$MACHINE/files/etc/systemd/system/multi-user.target.wants/$1.service"
 }
 
-# Installs the service that runs user-data at boot.
 install_user_data() { service user-data; }
 
 # trust FILE: makes the machine's image trust the CA in FILE.

@@ -39,7 +39,8 @@ bake() {
 # deb V: prints the path below RELEASED of the .deb of version V. RELEASED contains packages of this architecture only.
 deb() { (cd "$RELEASED" && echo apt/pool/main/kops-agent_"$1"-1_*.deb); }
 
-# At the first boot, systemd applies its presets, which would enable networkd. This machine's network is already configured.
+# At the first boot, systemd applies its presets, which would enable networkd. networkd is masked, because this machine's network is already
+# configured.
 # shellcheck disable=SC2120  # an image for machines without kOps' user-data needs no flag
 provision() {
     local folder

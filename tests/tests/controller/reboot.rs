@@ -33,7 +33,7 @@ fn boots(cluster: &Cluster, node: &str, boot_id: &str, ready: &str) {
     cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
 }
 
-/// Reports, as the node, the reasons for which its machine must reboot. The machine is in the boot `boot_id`.
+/// Reports, as the node, the reasons for which its machine must reboot. `boot_id` identifies the machine's current boot.
 fn requires(cluster: &Cluster, node: &str, boot_id: &str, reasons: &[&str]) {
     let report = json!({"schemaVersion": 1, "bootID": boot_id, "reasons": reasons});
     let annotation = format!("kops-agent/reboot-required={report}");

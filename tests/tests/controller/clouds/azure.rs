@@ -36,7 +36,8 @@ impl AzureCloud {
         (of_cluster(&self.group(lot)), lot.number % LARGEST_SCALE_SET)
     }
 
-    /// The metadata service that signs for machines, or for liars. The first call generates the keys, because this takes some time.
+    /// The metadata service that signs for machines, or for liars. The keys are generated only at the first call, because this takes
+    /// some time.
     fn signing(&self, for_liar: bool) -> Arc<MetadataService> {
         let make = || [(); 2].map(|()| Arc::new(MetadataService::generate().unwrap()));
         self.signing.get_or_init(make)[usize::from(for_liar)].clone()
