@@ -464,7 +464,7 @@ fn pods_that_crash_after_a_change_fail_their_node() {
     fleet.at_work(&["a-0"]);
     fleet.report_pod("on-0", 9, &looping);
     fleet.answer("a-0", "");
-    // The pod on a-0 crashed before the change too, but the pod on a-1 did not.
+    // The pod on a-0 had crashed even before the change. The pod on a-1 had not.
     fleet.at_work(&["a-1"]);
     fleet.report_pod("on-1", 4, &looping);
     controller.terminate();
