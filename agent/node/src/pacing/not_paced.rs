@@ -43,10 +43,7 @@ pub enum NotPaced {
         "this machine has no slot of its group after {seconds} seconds, so it does not reboot and nothing was changed: {why}. No machine \
          reboots without a slot"
     )]
-    NoReboot {
-        seconds: u64,
-        why: String,
-    },
+    NoReboot { seconds: u64, why: String },
     #[error(
         "this node could not be drained, so nothing was changed: {0}. If a run cordoned the node, this run or a later run uncordons it"
     )]

@@ -147,10 +147,7 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
             .min();
         let advice = match nearest.filter(|(distance, _)| *distance <= most) {
             Some((_, nearest)) => format!("write {nearest}"),
-            None => format!(
-                "it knows {}; correct or remove the key",
-                names().collect::<Vec<_>>().join(", ")
-            ),
+            None => format!("it knows {}; correct or remove the key", names().collect::<Vec<_>>().join(", ")),
         };
         Some((at + 1, advice))
     })
