@@ -353,7 +353,7 @@ pub(crate) async fn ask_whole(
 }
 
 impl Question<'_> {
-    /// The error for a response of another server, or a response that cannot be read.
+    /// The error for a response of another server, such as a proxy, or for a response that cannot be read.
     pub(crate) fn garbage(self, status: u16, problem: impl fmt::Display) -> ApiError {
         let Question { api, action, endpoint, .. } = self;
         let (endpoint, problem) = (endpoint.to_owned(), problem.to_string());

@@ -76,7 +76,7 @@ pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result
 /// The prefix of a URL that names an item of this machine's metadata.
 pub const METADATA_SCHEME: &str = "metadata://";
 
-/// Reads the item of this machine's metadata that a URL `metadata://CLOUD/PATH` names. A missing item is an error.
+/// Reads the item of this machine's metadata at a URL `metadata://CLOUD/PATH`. A missing item is an error.
 pub async fn read_metadata(url: &str, retries: Retries) -> Result<String, CloudError> {
     let wrong = |problem| CloudError::NoMetadata { url: url.to_owned(), problem };
     let rest = url.strip_prefix(METADATA_SCHEME).unwrap_or_default();

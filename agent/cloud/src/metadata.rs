@@ -112,7 +112,7 @@ impl MetadataService {
         self.trying(path, "is the metadata service disabled for this machine?", attempt).await
     }
 
-    /// The text at a path that every machine has. An empty text is an error.
+    /// The text at a path that exists for every machine. An empty or missing text is an error.
     pub(super) async fn get_needed(&self, path: &str, headers: &HeaderMap) -> Result<String, MetadataError> {
         let answer = self.get(path, headers).await?.filter(|answer| !answer.is_empty());
         answer.ok_or_else(|| self.unusable(path, "it is empty or does not exist (404)"))

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-/// The maximum length of a text from a machine in a message: the maximum length of a DNS name (RFC 1035).
+/// A message shows at most this many characters of a text that comes from a machine. A DNS name has at most this length (RFC 1035).
 const LONGEST_NAME: usize = 253;
 
 /// The identified machine of a Node.

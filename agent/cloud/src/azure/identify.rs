@@ -22,7 +22,6 @@ const UNSIGNED_VARIABLE: &str = "KOPS_AGENT_AZURE_UNSIGNED_TOKENS";
 /// kOps' key for Azure in the server's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
 const PROVIDER: &str = "azure";
 
-/// Access to the machines of a cluster on Azure.
 pub struct AzureControlPlane {
     pub scale_sets: ScaleSets,
 }

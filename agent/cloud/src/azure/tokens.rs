@@ -46,8 +46,8 @@ impl Tokens {
         Tokens::at(endpoint_of_environment(), service, identity.as_deref(), retries)
     }
 
-    /// Gets tokens from the metadata service at an endpoint. `identity` is the client id of the identity; `None` means the only identity of
-    /// the machine.
+    /// Creates a source of tokens, which come from the metadata service at `endpoint`. `identity` is the client id of the machine's
+    /// identity; `None` means the only identity of the machine.
     pub fn at(
         endpoint: String,
         service: &str,

@@ -174,8 +174,8 @@ impl CallbackServer {
     }
 
     /// Called after every server was asked, if no server accepted the request and at least one call-back failed. If this machine has
-    /// answered a challenge in the current form, the form of the next proofs changes, because kops-controller of kOps 1.34.0 and 1.34.1
-    /// accepts only [`CONSTANT`].
+    /// answered a challenge with the current form of proof, its next proofs have the other form, because only [`CONSTANT`] is
+    /// accepted by kops-controller of kOps 1.34.0 and 1.34.1.
     pub fn refused(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.is_answered) {

@@ -14,10 +14,10 @@ use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
 use crate::verify::{MachinePrefix, Verifier};
 
-/// The IPv6 range of a network interface, within the /64 of its subnet (Google Cloud, "VPC: Subnets", "IPv6 subnet ranges").
+/// Each network interface has an IPv6 range of this length, within the /64 of its subnet (Google Cloud, "VPC: Subnets", "IPv6 subnet
+/// ranges").
 const MACHINE_PREFIX: MachinePrefix = MachinePrefix::of_bits(96);
 
-/// Access to the instances of a cluster on GCE.
 pub struct GceControlPlane {
     pub groups: ManagedGroups,
 }

@@ -132,8 +132,8 @@ impl ManagedGroups {
         unwrap_answer(self.find_for(instance, Asker::Node { since }).await)
     }
 
-    /// Like `find`, for an unverified request. A list that is some seconds old proves that the instance is absent. Therefore requests for
-    /// many made-up instances share one list.
+    /// Like `find`, for an unverified request. A list that is some seconds old is enough proof that the instance is absent. Therefore
+    /// requests for many made-up instances share one list.
     pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ApiError>> {
         unwrap_answer(self.find_for(instance, Asker::Stranger).await)
     }
@@ -197,8 +197,8 @@ impl ManagedGroups {
         }
     }
 
-    /// Google's description of an instance that a group lists, or listed recently; `None` if the instance does not exist. A new instance of
-    /// this name may have replaced the listed instance.
+    /// Google's description of an instance that a group lists, or listed recently; `None` if the instance does not exist. The description
+    /// may be that of a new instance, which has the name of the listed instance and has replaced it.
     pub async fn managed(
         &self,
         instance: &ManagedInstance,

@@ -174,7 +174,7 @@ impl<M: Listed> Inventory<M> {
         let listing = self.listing_with(id).await?;
         let has_the_name = |machine: &&Arc<M>| machine.node_name() == node && !self.is_of_another(machine);
         let claimed = listing.get(&id);
-        // If several machines have this name, the machine with the id is selected.
+        // If several machines have this name, and the machine with the id `id` is one of them, that machine is selected.
         let namesake = claimed.filter(has_the_name).or_else(|| listing.values().find(has_the_name));
         Ok((claimed.cloned(), namesake.cloned()))
     }
@@ -209,7 +209,8 @@ impl<M: Listed> Inventory<M> {
         let machines = self.clone();
         let asking = self.listed.get(ttl, move || async move { machines.list().await });
         let listing = match self.stale(id, ttl + STALE) {
-            // The stale list has the machine. A stale entry is enough for the call-back, and for the labels of the machine's Node.
+            // The stale list has the machine. Its stale entry is enough for the call-back, and for the labels of the machine's Node. So the
+            // new list is awaited only for `SOON`.
             Some(stale) => match timeout(SOON, asking).await {
                 Ok(Ok(listing)) => listing,
                 Ok(Err(_)) | Err(_) => return Ok(stale),

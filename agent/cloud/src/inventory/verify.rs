@@ -24,8 +24,8 @@ impl<M: Listed> ListedVerifier<M> {
         }
     }
 
-    /// Like `verify`, with the cloud's current answer about this machine. Since the list was requested, the machine may have
-    /// been removed, and a new machine may have its address.
+    /// Like `verify`, with the cloud's current answer about this machine. The list is not enough: since it was requested, the machine may
+    /// have been removed, and a new machine may have its address.
     async fn confirm(&self, id: MachineId, origin: Origin) -> Result<VerifiedNode, Refusal> {
         let now = self.machines.get_fresh(id).await;
         let now = now.map_err(|error| Refusal::unavailable(M::BOOTSTRAP.unavailable, error))?;

@@ -24,7 +24,7 @@ use crate::inventory::{Bootstrap, ListApi, Listed, Login, PageAt, PagedBy, Prove
 use crate::metadata::MetadataError;
 use crate::verify::{MachinePrefix, seconds_of};
 
-/// The type of Nova in Keystone's catalog.
+/// Nova's service type in Keystone's catalog.
 const COMPUTE: &str = "compute";
 
 #[derive(Deserialize)]

@@ -71,7 +71,7 @@ impl Read for Scripted {
     }
 }
 
-/// An answer that has only a code.
+/// An answer that consists of a header with this response code.
 fn code(code: u32) -> Vec<u8> {
     [[0x80, 0x01, 0, 0, 0, 10].as_slice(), &code.to_be_bytes()].concat()
 }

@@ -111,7 +111,8 @@ impl Admission {
         }
     }
 
-    /// A place in the queue, and a receiver that announces its turn, which may come immediately; `None` if the queue is full.
+    /// Puts a request into the queue. The receiver announces the turn of the request, which may come immediately. `None` if the queue is
+    /// full.
     fn queue(self: &Arc<Self>, origin: Origin) -> Option<(Place, oneshot::Receiver<()>)> {
         let mut state = self.state.lock();
         let of_this = state.queues.get(&origin).map_or(0, BTreeMap::len);
@@ -182,7 +183,7 @@ impl State {
         true
     }
 
-    /// Admits as many requests as the limits permit, one origin after the other.
+    /// Admits as many requests as the limits permit. The origins take turns.
     fn next(&mut self, limits: &Limits) {
         for _ in 0..self.turns.len() {
             if self.running >= limits.at_once {

@@ -68,8 +68,8 @@ impl LoadBalancing {
     }
 }
 
-/// An IPv4 address, or the part of an IPv6 address that identifies a machine. An origin may also contain the machine that a request claims
-/// to be (the claimed machine). Then requests from one address have different origins if they claim to be different machines.
+/// An IPv4 address, or the part of an IPv6 address that identifies a machine. An origin may also contain the machine that the sender of a
+/// request claims to be (the claimed machine). Then requests from one address have different origins if they claim different machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     address: IpAddr,
@@ -93,8 +93,7 @@ impl Origin {
         self.address == address.to_canonical()
     }
 
-    /// Whether the origin contains the machine that its requests claim to be. One machine may make requests with many such origins, because
-    /// it can claim any id.
+    /// Whether the origin contains a claimed machine. One machine may make requests with many such origins, because it can claim any id.
     pub fn is_claim(self) -> bool {
         self.claimed.is_some()
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::FIELD_MANAGER;
 
-/// The managers whose fields kops-agent takes over, for both `Apply` and `Update`.
+/// The field managers whose fields kops-agent takes over, from entries of both operations: `Apply` and `Update`.
 const TAKEN_OVER: [&str; 2] = ["kubectl-edit", "kubectl-client-side-apply"];
 /// The API server gives this manager all fields of an object that is older than managed fields. If the object has the annotation
 /// [`LAST_APPLIED`], kops-agent removes this manager's entry and becomes the owner of the fields in that annotation.

@@ -26,7 +26,6 @@ pub fn is_paused(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(PAUSED).is_some_and(|value| value != NOT_PAUSED)
 }
 
-/// Whether an object from the API server is paused.
 pub fn is_object_paused(live: &Value) -> bool {
     let value =
         live.pointer("/metadata/annotations").and_then(|annotations| annotations.get(PAUSED)?.as_str());

@@ -50,7 +50,7 @@ pub struct Row {
     pub state: State,
     /// The hash of the installed version; empty if the add-on is new or its entry was skipped.
     pub installed: String,
-    /// The hash of the channel's version; empty if the channel's entry has no hash.
+    /// The hash of the version in the channel; empty if the channel's entry has no hash.
     pub wanted: String,
     pub channel: String,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -24,7 +24,7 @@ const WITH_VALUE: [&str; 6] = ["interval", "kubeconfig", "node-labels", "node-na
 pub struct AddonSettings {
     /// URLs of the channels, in order: kOps' own channel, then the channels of `spec.addons`.
     pub channels: Vec<String>,
-    /// The Node of this machine. Empty if the service labels no Node.
+    /// The name of this machine's Node, which gets `node_labels`. Empty if no Node gets labels.
     pub node_name: String,
     pub node_labels: BTreeMap<String, String>,
 }

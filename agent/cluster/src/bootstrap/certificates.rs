@@ -20,7 +20,7 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use kops_agent_spec::certificate::{Certificate, CertificateType, Issuer, Subject};
 use kops_agent_spec::fnv::fnv32;
 
-/// The PEM label of a public key of any type. The contents are a `SubjectPublicKeyInfo`.
+/// The PEM label of a public key. Despite this label, the key may be of any type. The contents are a `SubjectPublicKeyInfo`.
 pub const PUBLIC_KEY_LABEL: &str = "RSA PUBLIC KEY";
 
 const KUBERNETES_CA: &str = "kubernetes-ca";

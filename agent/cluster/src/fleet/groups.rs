@@ -46,7 +46,7 @@ pub struct GroupPlan {
 pub struct NodePlan {
     pub name: String,
     pub state: State,
-    /// Why the state is unknown, or why a node that does not run its group's current configuration has no plan; empty otherwise.
+    /// Why the state is unknown. For a superseded node: why its plan is missing or invalid. Empty if neither applies.
     pub why: String,
     /// When the node last reported, in RFC 3339; empty if it has never reported.
     pub told_at: String,

@@ -19,7 +19,7 @@ use super::rows::CLOCK_SKEW;
 
 /// The annotation with the observed machine.
 pub const MACHINE: &str = "kops-agent/machine";
-/// The ConfigMap with the [`WantedMachines`], in the namespace of the pacing Leases.
+/// The ConfigMap with the [`WantedMachines`], in the namespace [`crate::pacing::NAMESPACE`].
 pub const WANTED_MACHINES: &str = "instance-groups";
 /// The key with the wanted machines in the ConfigMap [`WANTED_MACHINES`].
 pub const WANTED_MACHINES_KEY: &str = "machines";
@@ -64,7 +64,7 @@ pub struct WantedMachine {
     /// Empty if the spec names no image.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub image: String,
-    /// The types that the group may have. Empty if the spec names no type, or only requirements of a type.
+    /// The types that the group may have. Empty if the spec names no type, or has only requirements that a type must meet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub machine_types: Vec<String>,
     #[serde(rename = "rootVolumeSize", skip_serializing_if = "Option::is_none")]

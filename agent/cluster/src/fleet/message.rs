@@ -14,7 +14,7 @@ const NONE_YET: &str = "no configuration yet";
 const LONGEST_PROBLEM: usize = 500;
 /// Maximum length of a hash, in bytes. A real hash has 44, but a kubelet can write any value into its own Node.
 const LONGEST_HASH: usize = 100;
-/// The number of characters of a hash that people see.
+/// Tables and messages show this many of the first characters of a hash.
 const SHOWN_OF_HASH: usize = 12;
 
 /// A configuration that a node runs, or a newer configuration that supersedes it, and when this began.

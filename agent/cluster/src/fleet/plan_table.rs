@@ -100,8 +100,9 @@ fn problems(group: &GroupPlan) -> Vec<String> {
     problems
 }
 
-/// One line for each difference between the machines, and one for each part that was not compared. Each line names one of its nodes and
-/// the number of its other nodes. Nodes with an unknown state are left out, because `problems` lists them.
+/// One line for each difference between a node's machine and the machine that its group wants, and one for each part that was not compared.
+/// Each line names one of its nodes and the number of its other nodes. Nodes with an unknown state are left out, because `problems` lists
+/// them.
 fn machines(nodes: &[NodePlan]) -> Vec<String> {
     let lines = |what: &str, of: fn(&NodePlan) -> &[String]| -> Vec<String> {
         let mut by_text: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -70,7 +70,7 @@ pub fn reboot_required(annotation: &str, boot_id: &str) -> Option<Vec<String>> {
     (report.boot_id == boot_id).then_some(report.reasons)
 }
 
-/// Whether a node reports whether it requires a reboot. Earlier versions of kops-agent do not report this.
+/// Whether the annotation of a node is a valid report about required reboots. Earlier versions of kops-agent write no such report.
 pub fn reports_reboots(annotation: &str) -> bool {
     RebootReport::parsed(annotation).is_ok()
 }

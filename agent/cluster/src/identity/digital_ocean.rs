@@ -224,7 +224,7 @@ mod tests {
         {
             assert!(called(name, CLUSTER).is_ok(), "{name}");
         }
-        // kOps writes a dot before the cluster, so an operator must have chosen these names.
+        // In kOps' names, a dot precedes the cluster's name. So an operator must have chosen these names.
         for name in ["nodes-c-example.com", "c-example.com", "c.example-com", "nodes-c-example-com-1"] {
             assert!(called(name, CLUSTER).is_ok(), "{name}");
         }
