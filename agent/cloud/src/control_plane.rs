@@ -21,7 +21,7 @@ pub enum NotIdentified {
     /// The Node does not name its instance yet.
     NotYet,
     Refused(Refusal),
-    /// The cloud could not be asked.
+    /// The cloud does not respond, or rejects the request.
     Unavailable(String),
 }
 

@@ -75,8 +75,8 @@ pub struct Bootstrap {
     pub(crate) fact: &'static str,
     /// The reason in a refusal while the API does not respond.
     pub(crate) unavailable: &'static str,
-    /// The refusal of a machine without an address for the call-back: the reason, and the part of the message that follows the machine's
-    /// id.
+    /// How a machine without an address for the call-back is refused: the reason, and the text that follows the machine's id in the
+    /// message.
     pub(crate) no_address: (&'static str, &'static str),
     /// The number of leading bits of an IPv6 address that identify one machine.
     pub(crate) machine_prefix: MachinePrefix,

@@ -59,8 +59,8 @@ impl RememberedFacts {
         RememberedFacts { told_in: Some(boot_id), ..self }
     }
 
-    /// The lifecycle action to complete. `None` unless the machine became a node in this boot and the cloud does not know
-    /// yet that the machine is ready.
+    /// The lifecycle action to complete, if the machine became a node in this boot and the cloud was not told in this boot that the machine
+    /// is ready. `None` if there is nothing to complete.
     pub fn untold_in(&self, boot_id: &str) -> Option<&LifecycleAction> {
         let is_due = self.ready_in.as_deref() == Some(boot_id) && self.told_in.as_deref() != Some(boot_id);
         self.lifecycle_action.as_ref().filter(|_| is_due)
@@ -71,8 +71,8 @@ impl RememberedFacts {
         self.instance_types.get(&aws.instance_type).copied()
     }
 
-    /// The address that OpenStack reported for this machine, if the machine still has it. A machine that was created from this machine's
-    /// image must not use the address.
+    /// The address that OpenStack reported for this machine, if the machine still has it. A machine that was created from an image of this
+    /// machine remembers the address too, but must not use it.
     pub fn openstack_address(&self, facts: &Facts) -> Option<&str> {
         let address = self.openstack_local_ipv4.as_deref()?;
         let mut own = facts.interfaces.iter().flat_map(|interface| &interface.addresses);

@@ -135,7 +135,7 @@ pub enum Proof {
     },
 }
 
-/// A token that passed the checks that need no request.
+/// A token that passed the checks that need no request to the cloud.
 pub struct Examined<'a> {
     /// Identifies the token, like a signature. The server accepts each fingerprint once.
     pub fingerprint: Vec<u8>,
@@ -143,7 +143,7 @@ pub struct Examined<'a> {
     /// without a time is useless to an eavesdropper.
     pub signed_at: Option<i64>,
     pub proof: Proof,
-    /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
+    /// Asks the cloud. The future does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
     /// Checks the signature of a token that carries its own key; `None` if the token carries no key. The check takes CPU, so it runs only
     /// for an admitted request, on a thread that serves no other request.

@@ -19,11 +19,10 @@ use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIden
 use crate::metadata::MetadataError;
 use crate::verify::{MachinePrefix, Verifier};
 
-/// The IPv6 prefix that EC2 delegates to an instance. All machines of a subnet share one /64. EC2 drops packets from addresses that EC2 did
-/// not assign to the instance (EC2 User Guide, "Prefix delegation for Amazon EC2 network interfaces").
+/// EC2 delegates an IPv6 prefix of this length to an instance. All machines of a subnet share one /64. EC2 drops packets from addresses
+/// that EC2 did not assign to the instance (EC2 User Guide, "Prefix delegation for Amazon EC2 network interfaces").
 pub const MACHINE_PREFIX: MachinePrefix = MachinePrefix::of_bits(80);
 
-/// Access to the instances of a cluster on AWS.
 pub struct AwsControlPlane {
     pub cluster: AwsCluster,
     pub instances: Instances,

@@ -293,7 +293,8 @@ fn key_of_issuer<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
     })
 }
 
-/// The URLs of an issuer's certificate. URLs outside the folder are left out. Only the path of each URL is used.
+/// The URLs of the issuer's certificate, as `certificate` names them. URLs outside `folder` are left out, but `http` and `https` make no
+/// difference. The result has the scheme of `folder`.
 fn places_of_issuer(certificate: &X509Certificate<'_>, folder: &Url) -> Vec<Url> {
     let mut places = Vec::new();
     for extension in certificate.extensions() {

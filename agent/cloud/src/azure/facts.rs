@@ -36,7 +36,7 @@ pub(super) fn endpoint_of_environment() -> String {
     moved.unwrap_or_else(|| ENDPOINT.to_owned())
 }
 
-/// The header that the service requires. Without this header, a request may have reached the service by mistake.
+/// The header that the service requires. The header shows that a request was not sent to the service by mistake.
 pub(super) fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("metadata", HeaderValue::from_static("true"));

@@ -171,7 +171,7 @@ impl ScaleSets {
     }
 }
 
-/// Treats not found as an empty list: a scale set may be deleted between two requests.
+/// Treats 404 Not Found as an empty list, because a scale set may be deleted between two requests.
 fn or_none<T: Default>(asked: Result<T, ApiError>) -> Result<T, ApiError> {
     match asked {
         Err(error) if error.is_absent() => Ok(T::default()),

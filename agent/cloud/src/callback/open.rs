@@ -21,8 +21,7 @@ pub(crate) struct Open {
 #[derive(Default)]
 struct State {
     next: u64,
-    /// The connections that have not shown kops-controller's certificate, oldest first. A connection ends when its sender is
-    /// dropped.
+    /// The connections that have not shown kops-controller's certificate, oldest first. Dropping a connection's sender ends the connection.
     unverified: BTreeMap<u64, (IpAddr, oneshot::Sender<Infallible>)>,
     kops_controllers: BTreeMap<u64, oneshot::Sender<Infallible>>,
 }

@@ -113,7 +113,6 @@ pub struct ServiceAccountKey {
     key: Arc<dyn SigningKey>,
 }
 
-/// The fields that are read from the file.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Contents {

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use kops_agent_tests::test_server::{TestServer, text};
 
-    /// A metadata server, and the number of its requests.
+    /// A metadata server, and the number of requests that it received.
     async fn server(answer: &'static str) -> (TestServer, Arc<AtomicU32>) {
         let asked = Arc::<AtomicU32>::default();
         let count = Arc::clone(&asked);

@@ -13,7 +13,6 @@ use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
 use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
 
-/// Access to the machines of a cluster.
 pub struct ListedControlPlane<M> {
     pub machines: Arc<Inventory<M>>,
 }

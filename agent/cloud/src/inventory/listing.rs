@@ -64,7 +64,7 @@ pub(super) struct Last<M> {
     missed: BTreeSet<MachineId>,
     /// The rate limit of all requests except the requests for the whole list.
     besides: TokenBucket,
-    /// The answers about machines that were requested one by one, and the time of each request.
+    /// The answers to requests for single machines, and the time of each request.
     fresh: BTreeMap<MachineId, (Instant, Option<Arc<M>>)>,
     /// The addresses of all machines when they were last listed.
     addresses: BTreeSet<IpAddr>,
@@ -227,7 +227,8 @@ impl<M: Listed> Inventory<M> {
         Ok(if refreshed.contains_key(&id) { refreshed } else { listing })
     }
 
-    /// The maximum age of the list, and of the newest machines. Both ages grow with the number of pages, because each page costs a request.
+    /// The maximum age of the whole list, and of the list of the newest machines. Both ages grow with the number of pages, because each
+    /// page costs a request.
     fn ttls(&self) -> (Duration, Duration) {
         let last = self.last();
         let ttl = |pages: u32| PAGE_TTL.saturating_mul(pages.max(1));
@@ -272,7 +273,7 @@ impl<M: Listed> Inventory<M> {
         Ok(listing)
     }
 
-    /// The next missed id to request, if the rate limit permits a request now.
+    /// The next missed id (an id that no list contains) to request, if the rate limit permits a request now.
     fn next_missed(&self) -> Option<MachineId> {
         let mut last = self.last();
         if last.missed.is_empty() || !last.besides.try_take(Instant::now()) {

@@ -40,7 +40,7 @@ const CLUSTER: &str = "c.example.com";
 /// A cloud's machine, as the stand-in knows it.
 trait Known: ListedMachine {
     type Machine: Listed;
-    /// The reason of the refusal of a machine without an address.
+    /// The reason with which a machine without an address is refused.
     const NO_ADDRESS: &str = "NoPrivateAddress";
     /// An additional address of each machine, which is not for the call-back.
     const OTHER_ADDRESS: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)));
@@ -403,7 +403,7 @@ async fn a_node_is_identified_only_as_its_own_machine<K: Known>() {
     }
 }
 
-/// Thousands of Nodes wait for one list.
+/// Thousands of Nodes may wait for one list, so each waiting call must be small.
 #[tokio::test]
 async fn waiting_for_the_list_takes_little_memory() {
     let (_api, machines) = with_one::<KnownDroplet>();

@@ -59,7 +59,7 @@ struct PublicIp {
     address: String,
 }
 
-/// An error of Scaleway has a type or only a message.
+/// An error of Scaleway may have a type, or only a message.
 #[derive(Deserialize)]
 struct Refusal {
     #[serde(default, rename = "type")]

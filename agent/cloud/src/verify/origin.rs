@@ -57,7 +57,7 @@ pub trait OwnAddresses: Send + Sync {
 }
 
 impl LoadBalancing {
-    /// Whether an address is a machine's or a load balancer's.
+    /// Whether an address belongs to a machine, or to a load balancer.
     pub fn peers_at(&self, address: IpAddr) -> Peers {
         match self {
             LoadBalancing::Of(machines) if !machines.has_address(address.to_canonical()) => {
@@ -83,7 +83,7 @@ impl Origin {
         Origin { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), claimed: Some(id) }
     }
 
-    /// The origin of the machine with this id at its own address.
+    /// The origin of requests from this address that claim to be the machine with this id. The address must be the machine's own.
     pub fn claiming_at_its_own(self, id: MachineId) -> Origin {
         Origin { claimed: Some(id), ..self }
     }

@@ -18,7 +18,7 @@ pub struct Channel {
     pub url: String,
     /// Whether kOps itself wrote the channel, along with every manifest and its hash.
     pub is_bootstrap: bool,
-    /// Whether the document is a manifest, and `release` supports only channels. The channel then has no entries.
+    /// True if the document is a manifest and `release` supports only channels. The channel then has no entries.
     pub is_unheeded_manifest: bool,
     /// The kOps release whose rules apply to the channel.
     pub release: KopsRelease,
@@ -98,7 +98,7 @@ fn entries(document: Addons, url: &str) -> Result<Vec<(String, AddonSpec)>, Spec
     Ok(entries)
 }
 
-/// Makes an add-on from a manifest. The add-on's name comes from the URL, so a changed manifest updates the add-on.
+/// Makes an add-on from a manifest. The add-on's name depends only on the URL, so a changed manifest updates the existing add-on.
 fn direct(text: &str, url: &str) -> (String, AddonSpec) {
     let name = format!("manifest-{}", &sha256_of_trimmed(url.as_bytes())[..12]);
     let spec = AddonSpec {

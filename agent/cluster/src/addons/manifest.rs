@@ -132,7 +132,7 @@ fn expand(mut value: Value, field: &str, url: &str, objects: &mut Vec<Object>) -
     Ok(())
 }
 
-/// Whether a manifest contains the definition of a kind.
+/// Whether a manifest contains the CustomResourceDefinition of a kind.
 pub fn defines(manifest: &[Object], group: &str, kind: &str) -> bool {
     manifest.iter().any(|object| object.defines() == Some((group, kind)))
 }

@@ -21,7 +21,8 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
         return None;
     }
     let (before, after) = masked(before, after);
-    // kOps passes the cloud's credentials to its controllers in environment variables, so their values get placeholders.
+    // kOps passes the cloud's credentials to its controllers in environment variables. So the diff has placeholders instead of the values
+    // of environment variables.
     let text = |object: &Option<Value>| {
         object
             .as_ref()

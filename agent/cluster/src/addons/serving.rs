@@ -47,7 +47,7 @@ pub fn problem(live: &Value) -> Option<String> {
         ("batch", "Job") => |live| has_condition(live, "Failed").then(|| "it has failed".to_owned()),
         _ => return None,
     };
-    // The status of Pods and Jobs has no `observedGeneration`, so the generations are not compared.
+    // The status of Pods and Jobs has no `observedGeneration`, so their generations are not compared.
     let says_generation = !matches!(text("/kind"), "Pod" | "Job");
     if says_generation && count(live, "/status/observedGeneration") < count(live, "/metadata/generation") {
         return Some("its controller has not processed its last change yet".to_owned());

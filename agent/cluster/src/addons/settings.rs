@@ -30,8 +30,8 @@ pub struct AddonSettings {
 }
 
 impl AddonSettings {
-    /// The settings from the containers of a channels pod. `node_name` is the Node of this machine. Errors begin without a subject
-    /// (`has no container …`).
+    /// The settings from the containers of a channels pod. `node_name` is the Node of this machine. The text of an error has no subject,
+    /// such as `has no container …`.
     pub fn of_pod(containers: &[Value], node_name: &str) -> Result<AddonSettings, Invalid> {
         let name = |container: &Value| container.get("name").and_then(Value::as_str).map(str::to_owned);
         let container = containers.iter().find(|container| name(container).as_deref() == Some(CONTAINER));
@@ -50,8 +50,8 @@ impl AddonSettings {
         Ok(settings)
     }
 
-    /// The settings of protokube, from the channels in the node's configuration. `node_name` is the Node of this machine. Errors begin
-    /// without a subject (`names no channel`).
+    /// The settings of protokube, from the channels in the node's configuration. `node_name` is the Node of this machine. The text of an
+    /// error has no subject, such as `names no channel`.
     pub fn of_protokube(channels: &[String], node_name: &str) -> Result<AddonSettings, Invalid> {
         if channels.is_empty() {
             return Err(Invalid::new("names no channel"));

@@ -90,8 +90,8 @@ impl NeedsRollingUpdate {
     }
 
     /// The label selector of the nodes. `None` for all nodes. For control planes, this is upstream's selector (`patchNeedsUpdateLabel` in
-    /// `channels/pkg/channels/addon.go`). kOps has not set the selected label since Kubernetes 1.24, so the selector matches only nodes
-    /// that a different program has labelled.
+    /// `channels/pkg/channels/addon.go`). kOps has not set the label in this selector since Kubernetes 1.24, so the selector matches only
+    /// nodes that a different program has labelled.
     pub fn selector(self) -> Option<&'static str> {
         match self {
             NeedsRollingUpdate::ControlPlane => Some("node-role.kubernetes.io/master="),

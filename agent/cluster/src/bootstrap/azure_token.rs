@@ -47,7 +47,7 @@ const MAX_SKEW: i64 = 120;
 /// The name in the signing certificate in Azure's public cloud. A region's certificate has a subdomain of this name. Names of other Azure
 /// clouds (`metadata.azure.us`, `metadata.azure.cn`) are rejected, as in upstream.
 const SIGNER_NAME: &str = "metadata.azure.com";
-/// The metadata service's format of times, after the two-digit year is completed to four digits.
+/// The format of times from the metadata service. Before parsing, their two-digit years are completed to four digits.
 const TIME: &[BorrowedFormatItem<'_>] = format_description!(
     "[month]/[day]/[year] [hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"
 );
@@ -177,7 +177,7 @@ fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Result<AzureTok
     Ok(AzureToken { machine, vm_id: document.vm_id, signed: Some(Signed { at, by: statement.by }) })
 }
 
-/// Whether a text is a machine's id. It contains `-`, so it cannot be a document in base64.
+/// Whether a text is a machine's id. An id contains `-`, so it cannot be a document in base64.
 fn is_id(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     text.len() == 36 && text.contains('-') && text.bytes().all(is_inner)

@@ -17,7 +17,7 @@ const LONGEST_HASH: usize = 100;
 /// Tables and messages show this many of the first characters of a hash.
 const SHOWN_OF_HASH: usize = 12;
 
-/// A configuration that a node runs, or a newer configuration that supersedes it, and when this began.
+/// A configuration that a node runs, or a newer configuration that supersedes the node's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {

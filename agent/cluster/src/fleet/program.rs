@@ -16,13 +16,13 @@ const LONGEST_VERSION: usize = 200;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramReport {
     schema_version: u32,
-    /// The agent's version. A kops-agent that does not report its program changes only the annotation with the agent's version. If that
-    /// annotation has a different version, this report is stale.
+    /// The agent's version. It shows whether this report is stale: an older kops-agent, which writes no such report, changes only the
+    /// annotation with the agent's version. If that annotation has a different version than this report, this report is stale.
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,
-    /// Whether the last check of this program on the node failed or has not ended. A node checks a program if an order of a rollout
-    /// installs the program or requests the check.
+    /// Whether the last check of this program on the node failed or has not ended. The node checks a program if a rollout orders it to
+    /// install the program, or only to check the program.
     #[serde(default, skip_serializing_if = "is_zero")]
     unchecked: bool,
 }

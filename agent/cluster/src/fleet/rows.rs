@@ -53,7 +53,7 @@ pub struct SeenNode {
     pub reboot: String,
     /// The Node's annotation with the report about the agent's program; empty if the Node has no such annotation.
     pub program: String,
-    /// The Node's annotation with the outcome of its last order; empty if the Node has no such annotation.
+    /// The Node's annotation with the outcome of the last order that a rollout gave to the node; empty if the Node has no such annotation.
     pub outcome: String,
 }
 

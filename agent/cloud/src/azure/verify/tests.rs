@@ -261,7 +261,7 @@ async fn signatures_are_checked_after_the_machine_is_found_and_lies_cost_one_lis
     assert!(lists <= 4, "{:?}", world.azure.calls());
 }
 
-/// Peers can cause signature checks before they are verified, so the checks must not block the server.
+/// Unverified peers can cause signature checks, so the checks must not block the server.
 #[test]
 fn a_signature_check_delays_no_other_request() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -227,6 +227,6 @@ async fn a_machine_that_stopped_after_the_list_is_rejected() {
 fn a_token_expires_before_the_server_forgets_it() {
     assert_eq!((skew(0), skew(-1), skew(60), skew(MOST_SKEW)), (USUAL_SKEW, USUAL_SKEW, 60, MOST_SKEW));
     assert_eq!(skew(86_400), MOST_SKEW);
-    // If a clock is ahead by the maximum, a new token stays valid for twice the maximum.
+    // If a machine's clock is ahead by `MOST_SKEW`, its new token stays valid for twice `MOST_SKEW`.
     assert!(Duration::from_secs(2 * MOST_SKEW as u64) <= LONGEST_TOKEN_LIFE);
 }
