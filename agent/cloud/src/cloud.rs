@@ -26,7 +26,7 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
     pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(4) },
 };
 
-/// Facts that only some configurations need, and that cost more than a request to the metadata service.
+/// Selects which of these facts to get. Only some configurations need them, and they cost more than a request to the metadata service.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFacts {
     /// The network interfaces and GPUs of the machine type.

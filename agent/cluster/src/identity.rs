@@ -104,9 +104,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the Node is definitely not the machine of this cluster that it claims to be: the machine belongs to another Node, or the
-    /// cloud names another cluster for the machine. The remaining reasons may be temporary, such as a stopped machine or a missing cluster
-    /// name.
+    /// Whether it is certain that the Node wrongly names its machine: the machine belongs to another Node, or the cloud names another
+    /// cluster for the machine. The remaining reasons may be temporary, such as a stopped machine or a missing cluster name.
     pub fn is_definite(&self) -> bool {
         matches!(self, Refusal::OtherNode { .. } | Refusal::OtherCluster { .. })
     }

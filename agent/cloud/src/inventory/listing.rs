@@ -199,8 +199,8 @@ impl<M: Listed> Inventory<M> {
         }
     }
 
-    /// The list of all machines. A list with several pages is not requested again for some seconds. If such a list lacks this id, the
-    /// result may also contain machines that were created after the list was requested.
+    /// The list of all machines, which may come from the cache. If the list has several pages and lacks this id, the result may also
+    /// contain machines that were created after the list was requested.
     pub(super) async fn listing_with(
         self: &Arc<Self>,
         id: MachineId,

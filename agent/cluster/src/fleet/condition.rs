@@ -50,8 +50,8 @@ pub struct NodeReport {
     pub reboot: Option<RebootReport>,
     /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
     pub authorities: Option<String>,
-    /// The program that follows rollouts. `None` if this process runs a different program, or cannot read the program's file; the
-    /// annotation of an earlier report stays.
+    /// The program that runs the services of this machine and follows rollouts. `None` if this process runs a different program, or cannot
+    /// read the program's file; the annotation of an earlier report stays.
     pub program: Option<ProgramReport>,
     /// Whether the service of control-plane mode runs. `None` if this was not observed; the annotation of an earlier report stays.
     pub runs_controller: Option<bool>,

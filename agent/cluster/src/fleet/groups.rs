@@ -184,8 +184,8 @@ fn group_plan(group: &str, mut nodes: Vec<NodePlan>, now: OffsetDateTime) -> Gro
     }
 }
 
-/// A note for a group whose nodes report different newest configurations; `None` if the reports agree. The reports may differ, because each
-/// node reads the store at a different time, up to an hour before its report.
+/// A note for a group whose nodes do not agree which configuration is the newest; `None` if they agree. Their reports may differ, because
+/// each node reads the store at a different time, up to an hour before its report.
 fn configurations(nodes: &[NodePlan]) -> Option<String> {
     let mut by_hash: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.state != State::Unknown) {

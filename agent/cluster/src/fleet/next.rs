@@ -48,7 +48,7 @@ pub enum Outcome {
     Problem(String),
 }
 
-/// A summary of a plan, which has only counts and names.
+/// A summary of a plan. The summary has only counts and names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NextPlan {

@@ -8,7 +8,7 @@ use kops_agent_spec::terminal::{SHOWN_OF_PROBLEM, cell, columns, one_line};
 use super::table::shown;
 use super::{GroupPlan, Next, NextPlan, NodePlan, Outcome, State, named, short_hash};
 
-/// The maximum number of lines of one kind for a group below the table.
+/// Below the table, a group has at most this many lines of each kind. One more line counts the rest.
 const NAMED_NODES: usize = 5;
 
 /// A table with one line per group. Below it, there is one line per problem, and one line per reason for a new

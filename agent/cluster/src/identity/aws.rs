@@ -14,7 +14,7 @@ pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
 pub const CLUSTER_TAG: &str = "KubernetesCluster";
 /// The prefix of tags that record a label of the group's nodes.
 const LABEL_TAG_PREFIX: &str = "k8s.io/cluster-autoscaler/node-template/label/";
-/// The instance states in which a Node may exist.
+/// A Node is accepted only if its instance is in one of these states.
 const AT_WORK: [&str; 2] = ["running", "pending"];
 const FORM: &str = "aws:///eu-west-1a/i-0123456789abcdef0";
 
