@@ -13,7 +13,7 @@ use serde_with::apply;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RememberedFacts {
-    /// EC2's facts about instance types, by name. A stopped machine may be started again with a different type.
+    /// EC2's facts about instance types, by the name of the type, because a stopped machine may be started again with a different type.
     instance_types: BTreeMap<String, InstanceType>,
     /// `local-ipv4` of OpenStack's metadata service.
     #[serde(rename = "openstackLocalIPv4")]

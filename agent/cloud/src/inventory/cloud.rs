@@ -17,7 +17,7 @@ use crate::error::CloudError;
 use crate::hosts::Enrolled;
 use crate::metadata::{MetadataError, MetadataService};
 
-/// The cloud that lists the machines `M`.
+/// A cloud whose API lists its machines. `M` is the type of these machines.
 pub(crate) struct ListedCloud<M>(PhantomData<fn() -> M>);
 
 impl<M> ListedCloud<M> {

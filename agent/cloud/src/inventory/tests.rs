@@ -166,7 +166,7 @@ fn inventory<K: Known>(api: &StandIn<K>, calls: CloudCalls) -> Arc<Inventory<K::
     Arc::new(machines)
 }
 
-/// A stand-in with one machine of the cluster, and its inventory.
+/// A stand-in with one machine of the cluster, and an inventory that asks the stand-in.
 fn with_one<K: Known>() -> (StandIn<K>, Arc<Inventory<K::Machine>>) {
     let api = StandIn::start().unwrap();
     api.put(1, own::<K>(1));

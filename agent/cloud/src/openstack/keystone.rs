@@ -73,7 +73,7 @@ pub(super) fn meaning(status: u16, code: &str) -> Meaning {
 pub struct Keystone {
     client: Client,
     settings: Settings,
-    /// The type of the service in the catalog.
+    /// The type of the service in Keystone's catalog.
     service: &'static str,
     /// The endpoint of Keystone, as messages show it.
     shown: String,
@@ -92,7 +92,8 @@ impl std::fmt::Debug for Keystone {
 }
 
 impl Keystone {
-    /// Gets tokens for a service with this login. `service` is its type in the catalog. Requests are counted in `calls`.
+    /// Gets tokens for a service with this login. `service` is the type of the service in Keystone's catalog. Requests are counted in
+    /// `calls`.
     pub fn new(settings: Settings, service: &'static str, calls: CloudCalls) -> Result<Keystone, ApiError> {
         let url = api::base_url(&settings.tokens_url, AUTH_URL, "https://keystone.example.com:5000/v3")?;
         settings.require_ca_bundle_for(url.as_str())?;
