@@ -228,7 +228,7 @@ impl NodeLabels {
             };
             found.problems.insert(node.name.clone(), problem);
         }
-        // `believes_most` is only right after all Nodes have been identified.
+        // `believes_most` counts confirmed and rejected Nodes, so its result is right only after all Nodes have been identified.
         for (node, refusal) in refused {
             let Some(patch) = self.roles_to_take_away(&node, &refusal) else { continue };
             match &self.mode {

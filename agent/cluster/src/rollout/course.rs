@@ -38,8 +38,8 @@ pub(super) struct Course {
     pub(super) taken_back: BTreeSet<String>,
     /// The number of nodes with an order of a different rollout.
     pub(super) elsewhere: usize,
-    /// Whether this is a rollout of the policy, not of an operator. No operator watches the policy, so a failure is forgotten once the spec
-    /// has changed.
+    /// Whether this is a rollout of the policy, not of an operator. No operator watches the policy, so a node's failure is forgotten once
+    /// the wanted configuration has changed.
     pub(super) is_of_policy: bool,
     pub(super) task: Task,
     /// The settings of all groups that `groups` does not name; `None` if those groups are not part of the rollout.

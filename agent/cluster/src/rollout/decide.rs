@@ -326,7 +326,7 @@ pub(super) fn decide_course(
     Decision { status, ..decision }
 }
 
-/// Removes the orders that are taken back and that the Nodes no longer have. Returns the remaining orders, and the nodes of the removed
+/// If an order is taken back and its Node no longer has it, removes the order. Returns the remaining orders, and the nodes of the removed
 /// orders.
 fn without_gone<'a>(
     course: &Course,

@@ -27,7 +27,7 @@ pub const POLICY_STATE_KEY: &str = "policy-state";
 /// The ConfigMap's key with the [`PolicyStatus`].
 pub const POLICY_STATUS_KEY: &str = "policy-status";
 
-/// Whether nodes take a new configuration of their group, or do a reboot that they require, without a command.
+/// Whether nodes act without an operator's command: take a new configuration of their group, or do a reboot that they require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Follow {
@@ -128,7 +128,7 @@ pub struct PolicyStatus {
     /// Why the policy of the operator was refused; empty if the policy was accepted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub refused: String,
-    /// Groups of the policy that no Node has.
+    /// Groups that the policy names, but to which no Node belongs.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub unknown_groups: BTreeSet<String>,
     /// The status of the automatic rollout.
@@ -201,7 +201,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Whether a group does `what` without a command.
+    /// Whether the nodes of a group do `what` without an operator's command.
     fn does(&self, what: Automatic, group: &str) -> bool {
         let of_group = self.groups.get(group).and_then(what);
         of_group.or(what(&self.cluster)).unwrap_or_default() == Follow::Automatic
@@ -359,7 +359,8 @@ pub(super) fn decide_reboots_by_policy(
     });
     let require = require.map(|member| (member.node.clone(), member.boot_id.clone()));
     let ordered = last.ordered.iter().map(|(node, order)| (node.clone(), order.boot_id.clone()));
-    // After its reboot, a node with an order no longer requires a reboot, but its order is not finished yet. So the node stays in the list.
+    // A node with an order no longer requires a reboot after it has rebooted, but its order may not be finished yet. So `boots` also has
+    // all nodes with an order.
     let boots: Boots = require.chain(ordered).collect();
     let decide = |id: String| {
         let elsewhere = elsewhere + before.status.ordered.len();

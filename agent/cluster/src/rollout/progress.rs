@@ -144,7 +144,7 @@ struct Authorities<'a> {
 }
 
 impl<'a> Authorities<'a> {
-    /// `by_group` has the digest for each group. If it lacks the member's group, the digest in the node's order is used.
+    /// `by_group` has the digest of each group's authorities. If it lacks the member's group, the digest in the node's order is used.
     fn new(
         member: &Member,
         by_group: &'a BTreeMap<String, String>,

@@ -375,7 +375,7 @@ fn a_node_that_failed_in_an_earlier_rollout_gets_an_order_although_it_runs_the_p
     cluster.rollout.id = "r-3".into();
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
-    // This outcome does not replace the node's report.
+    // This outcome does not replace the node's report that its program is unchecked.
     cluster.of_name("a-00").is_unchecked = true;
     cluster.rollout.id = "r-4".into();
     assert_eq!(cluster.step(), ["a-00"]);
@@ -479,7 +479,7 @@ fn no_node_begins_unless_the_state_store_has_the_file() {
     }
     cluster.seen.program = Some(Ok(file("0.2.0")));
     assert_eq!(cluster.step(), ["a-00"]);
-    // A node at work finishes although the file is gone.
+    // A node with an order finishes, although the program file is missing now.
     cluster.seen.program = Some(Err(Failure::new(Kind::StoreNotFound, "gone")));
     answer(&mut cluster, "a-00", &sha256('a'), "");
     assert_eq!(cluster.step(), [""; 0]);

@@ -21,7 +21,7 @@ pub struct LastReboot {
     schema_version: u32,
     /// The ID of the order's rollout.
     rollout: String,
-    /// The ID of the boot that the order ends.
+    /// The ID of the boot that the ordered reboot ends.
     #[serde(rename = "bootID")]
     boot_id: String,
     /// When the order was written, in RFC 3339, by the controller's clock.

@@ -24,7 +24,7 @@ use kops_agent_kube::lease::Leadership;
 /// How long an add-on's certificate authority is assumed to exist after it was found. During this time, rounds do not look it up again.
 const AUTHORITY_STANDS: Duration = Duration::from_secs(60 * 60);
 
-/// The input of rounds, and the state that one round passes to the next.
+/// The channels and clients that every round uses, and the state that one round passes to the next.
 pub struct Rounds {
     channels: Vec<String>,
     store: Store,

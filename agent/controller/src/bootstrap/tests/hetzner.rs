@@ -237,7 +237,7 @@ async fn machines_are_called_with_one_certificate_until_half_its_life_is_over() 
     assert!(!Arc::ptr_eq(&second, &after(32)));
 }
 
-/// All machines share the load balancer's address. One machine floods the server with requests, and never answers its call-back.
+/// All machines share the load balancer's address. One machine floods the server with requests, and never answers the server's call-back.
 #[tokio::test]
 async fn a_machine_that_asks_without_end_waits_behind_itself() {
     let world = World::new().await;
