@@ -310,7 +310,8 @@ pub(super) fn decide_course(
                 let boot_id = before.failed_in.get(&member.node).unwrap_or(&member.boot_id);
                 status.failed_in.insert(member.node.clone(), boot_id.clone());
             }
-            // A failed node must not begin hours later. A node that has already rebooted keeps its order, and finishes it.
+            // Take the order of a failed node back, so that the node does not begin hours later. A node that has already rebooted keeps its
+            // order, and finishes it.
             if course.task.expires() && member.order == order.text() && !course.has_rebooted(member, order) {
                 decision.withdrawn.push(member.node.clone());
             }

@@ -41,7 +41,7 @@ const REBOOT_INTERVAL: u32 = 86_400;
 /// The shortest `reboot_interval`, in seconds.
 const SHORTEST_REBOOT_INTERVAL: u32 = 3600;
 
-/// Gets the setting of a policy that says whether nodes may do something without a command.
+/// Reads one setting from a part of a policy: whether nodes may do something without an operator's command.
 type Automatic = fn(&GroupPolicy) -> Option<Follow>;
 const FOLLOW: Automatic = |part| part.follow;
 const REBOOT: Automatic = |part| part.reboot;
@@ -67,7 +67,7 @@ pub struct Policy {
 pub struct GroupPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follow: Option<Follow>,
-    /// Whether a node reboots without a command if it requires a reboot.
+    /// Whether a node that requires a reboot reboots without an operator's command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reboot: Option<Follow>,
     /// The shortest time between two automatic reboots of a node, in seconds.
@@ -212,12 +212,12 @@ impl Policy {
         self.may(FOLLOW) || self.reboots()
     }
 
-    /// Whether any group may reboot without a command.
+    /// Whether any group may reboot without an operator's command.
     pub fn reboots(&self) -> bool {
         self.may(REBOOT)
     }
 
-    /// Whether any group may take a configuration without a command.
+    /// Whether any group may take a configuration without an operator's command.
     pub(super) fn follows(&self) -> bool {
         self.may(FOLLOW)
     }
@@ -232,7 +232,7 @@ impl Policy {
         self.does(what, "") || self.groups.keys().any(|group| self.does(what, group))
     }
 
-    /// The settings of a group; `None` if the group does not do `what` without a command.
+    /// The settings of a group that does `what` without an operator's command. `None` for any other group.
     fn settings(&self, what: Automatic, group: &str) -> Option<Settings> {
         let (none, cluster) = (GroupPolicy::default(), &self.cluster);
         let own = self.groups.get(group).unwrap_or(&none);

@@ -59,7 +59,7 @@ pub(super) fn progress(
     let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
     let (Some(hash), Some(order)) = (hash, ordered) else { return (at_rest, None) };
     let pods = recorded.pods.get(&member.node);
-    // The wait before the check of the pods begins when the node is Ready with the configuration.
+    // When the node is Ready with the configuration, a wait begins. After the wait, the node's pods are checked.
     let unsettled = || pods.map(PodCheck::unsettled);
     let failed = |problem: String| (Progress::Failed(order.clone(), problem), unsettled());
     let outcome = member.outcome.as_ref().filter(|outcome| outcome.is_of(order));

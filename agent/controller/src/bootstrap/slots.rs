@@ -54,7 +54,7 @@ const NOT_SET_UP: &str = "SlotsNotSetUp";
 const LONGEST_TOLD: usize = 400;
 /// The annotation with the name of the last Node that held the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with the total time, in seconds, for which the last holder had held slots when it got this slot.
+/// The annotation with the total time, in seconds, during which the last holder held slots before it got this slot.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {

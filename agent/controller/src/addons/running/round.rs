@@ -176,7 +176,7 @@ impl Rounds {
         recorded
     }
 
-    /// Determines the state of an add-on or, if it is due, the due work. Changes nothing in the cluster.
+    /// Returns the work to do for an add-on now. If there is none, returns the add-on's state. Changes nothing in the cluster.
     async fn state_or_due(
         &mut self,
         addon: &Addon,
