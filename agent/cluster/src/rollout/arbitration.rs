@@ -78,9 +78,9 @@ impl Actions {
         Actions { orders, withdrawn, pods_to_list, api_servers_to_ask, blockers_to_check, status, policy }
     }
 
-    /// The status to show. If there is an operator's rollout, this is the rollout's status. Otherwise, this is the status of the policy's
-    /// rollout or of the policy's reboots. The status of the reboots is shown only if reboots are in progress or stopped, and the policy's
-    /// rollout is not stopped.
+    /// The status to show. If there is an operator's rollout, this is the rollout's status. Without such a rollout, this is the status of
+    /// the policy's reboots, if the reboots are in progress or stopped and the policy's rollout is not stopped. In all other cases, this is
+    /// the status of the policy's rollout.
     pub fn active(&self) -> &Status {
         let PolicyStatus { status, reboots, .. } = &self.policy;
         let counts = reboots.is_at_work() || reboots.phase == Phase::Stopped;

@@ -55,7 +55,7 @@ pub struct Policy {
     /// The settings that differ for a group, by the group's name.
     #[serde(default)]
     pub groups: BTreeMap<String, GroupPolicy>,
-    /// What keeps nodes from a reboot.
+    /// The conditions that keep nodes from a reboot.
     #[serde(default, skip_serializing_if = "Blockers::is_none")]
     pub blocked_by: Blockers,
 }

@@ -73,7 +73,8 @@ pub(super) fn progress(
     let unready_shortly = pods.filter(|_| is_unready).and_then(|check| check.after_unready(now));
     let may_be_done = is_done || unready_shortly.is_some();
     let is_wanted = order.hash == hash && authorities.are_of(order);
-    // A failure remains until the operator resumes. In an operator's rollout, a failure remains even if the spec has changed.
+    // A failure remains until the operator resumes. In an operator's rollout, a failure remains even if the wanted configuration has
+    // changed.
     if order.attempt == course.attempt && (is_wanted || !course.is_of_policy) {
         let crashes = pods.map(|check| check.problem.as_str()).filter(|problem| !problem.is_empty());
         let problem = match outcome {
@@ -119,7 +120,7 @@ pub(super) fn progress(
     }
 }
 
-/// Whether the progress of a control plane depends on its API server, which was not asked.
+/// Whether the progress of a control plane depends on the answer of its API server, which has not been asked yet.
 pub(super) fn depends_on_api_server(
     course: &Course,
     member: &Member,

@@ -57,7 +57,7 @@ impl Scene {
         self.menus.iter().flat_map(|menu| &menu.left_out)
     }
 
-    /// Reads the installed versions and the pauses.
+    /// Reads which versions of add-ons are installed, and which add-ons are paused.
     pub async fn installed(&self) -> Result<Installed> {
         installed::read(self.objects.client()).await.context("reading the installed add-ons")
     }

@@ -159,8 +159,8 @@ impl Slots {
         let selected = ListParams::default().labels(&format!("{GROUP_LABEL}={group}"));
         let ask = |page: ListParams| async move { self.leases.list(&page).await };
         let leases = list_pages::all(selected, ask, |lease| lease);
-        // Without the right to list Leases, this process also has no right to write them, so slots are not set up. A rejected write may
-        // have other causes.
+        // Without the right to list Leases, this process also has no right to write them, so slots are not set up. A rejected write proves
+        // less, because it may have other causes.
         in_time(&format!("listing the Leases of {NAMESPACE}"), NOT_SET_UP, leases).await?
     }
 
