@@ -105,7 +105,7 @@ impl NodeQueue {
     }
 
     /// Stores a Node. Queues the Node only if its providerID or labels are new, or if the Node has the version that was awaited after a
-    /// conflict. Other changes need no reconcile: kubelets report every few seconds.
+    /// conflict. Other changes, such as kubelets' reports every few seconds, need no reconcile.
     pub fn see(&mut self, node: Arc<ObservedNode>, now: Instant) {
         let state = self.entry(&node.name);
         let is_awaited = state.outdated.as_ref().is_some_and(|version| *version != node.resource_version);

@@ -19,7 +19,7 @@ pub(super) const LONGEST_PROBLEM: usize = 500;
 /// Maximum length of an annotation that is parsed, in bytes. A kubelet can write any value into its own Node.
 const LONGEST_ANNOTATION: usize = 4096;
 
-/// What an order tells a node to do.
+/// The task that an order gives to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Take the current configuration of the group.

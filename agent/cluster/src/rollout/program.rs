@@ -35,7 +35,7 @@ const LONGEST_HOLD: usize = 600;
 /// If a node is not done, it counts as running this text instead of the hash of the wanted program file.
 const OTHER: &str = "another program";
 
-/// A version of kops-agent, and where each architecture gets this version.
+/// A version of kops-agent, with the download of its program for each architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFile {
     /// The version that the program prints, without the commit.

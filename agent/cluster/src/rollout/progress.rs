@@ -157,7 +157,8 @@ impl<'a> Authorities<'a> {
         let are_trusted = match (wanted, &member.authorities) {
             (None, _) => true,
             (Some(wanted), Some(trusted)) => wanted == trusted,
-            // An earlier version of kops-agent does not report its authorities. It gets no order that names authorities.
+            // A node with an earlier version of kops-agent does not report its authorities. Such a node gets no order that names
+            // authorities.
             (Some(_), None) => of_order.is_none(),
         };
         Authorities { wanted, are_trusted }

@@ -33,7 +33,7 @@ const NOT_DONE: &str = "not rebooted";
 /// time of the node's clock, which may be behind the controller's clock.
 const CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
 
-/// What keeps nodes from a reboot.
+/// The conditions that keep nodes from a reboot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Blockers {

@@ -32,7 +32,7 @@ impl OfNamespace {
     }
 }
 
-/// Reads the add-ons' versions and pauses in all namespaces.
+/// Reads the installed versions and the paused add-ons of all namespaces.
 pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespaces = answer(namespaces.list_metadata(&ListParams::default())).await?;

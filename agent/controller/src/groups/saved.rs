@@ -13,8 +13,9 @@ use kops_agent_store::Store;
 
 use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
-/// The saved groups for which kOps has written no configuration, each with a version. A version also changes with the cluster and with
-/// every other group, because the role of one group may change the labels of others. Fails if the store has groups but no cluster.
+/// The saved groups for which kOps has written no configuration, each with a version. A version also changes with the cluster's spec and
+/// with every other group, because the role of one group may change the labels of others. Fails if the store has groups but no spec of the
+/// cluster.
 pub(super) async fn versions(
     store: &Store,
     base: &str,

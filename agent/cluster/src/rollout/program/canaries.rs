@@ -106,8 +106,9 @@ impl Observation {
             true => Canary::Observed(format!("is upgraded, and {state}")),
             false => Canary::Failed(format!(
                 "it runs the new version, but within {most} s after its order it was never healthy for \
-                 {observe} s in a row; it {state}. If `kops-agent converge` on this node repairs it, run `kops-agent fleet \
-                 rollout resume`. If not, run `rollout abort`, and start `fleet upgrade` again without --canary"
+                 {observe} s in a row; it {state}. If `kops-agent converge` on this node repairs it, run \
+                 `kops-agent fleet rollout resume`. If not, run `rollout abort`, and start `fleet upgrade` \
+                 again without --canary"
             )),
         }
     }

@@ -162,7 +162,7 @@ impl Rounds {
         round
     }
 
-    /// Reads the installed versions and pauses of these add-ons, by namespace.
+    /// Reads the installed versions and the paused add-ons in the namespaces of these add-ons, by namespace.
     async fn recorded(&self, addons: &[Addon]) -> BTreeMap<String, Recorded> {
         let namespaces: BTreeSet<&str> = addons.iter().map(Addon::namespace).collect();
         let mut recorded = BTreeMap::new();
@@ -262,7 +262,7 @@ enum StateOrDue {
 
 /// The skipped entries of a channel, or why the channel could not be read.
 type Read = Result<Vec<LeftOut>, Failure>;
-/// The add-ons' versions and pauses in a namespace, or why the namespace could not be read.
+/// The installed versions and the paused add-ons of a namespace, or why the namespace could not be read.
 type Recorded = Result<OfNamespace, Failure>;
 
 #[cfg(test)]
