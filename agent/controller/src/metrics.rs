@@ -416,7 +416,7 @@ mod tests {
         text(&metrics.registry(true))
     }
 
-    /// docs/support-policy.md promises these names, types and labels. For a new metric, add a line to the file.
+    /// docs/support-policy.md promises these names, types and labels. For a new metric, add a line to its file in `metrics/`.
     #[test]
     fn metrics_keep_their_forms() {
         assert_eq!(forms(&every_metric()), include_str!("metrics/controller.txt"));

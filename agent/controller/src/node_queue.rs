@@ -335,8 +335,9 @@ impl NodeQueue {
         }
     }
 
-    /// Whether at least one Node is confirmed, and the definitely rejected Nodes do not outnumber the confirmed Nodes. If not, the
-    /// configuration may belong to another cluster or region, and the rejections may be wrong.
+    /// Whether the rejections can be trusted: at least one Node is confirmed, and the definitely rejected Nodes do not outnumber the
+    /// confirmed Nodes. If the result is `false`, the configuration may belong to another cluster or region, and the rejections may be
+    /// wrong.
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);
         for state in self.nodes.values() {

@@ -67,8 +67,8 @@ pub(super) fn progress(
     let timeout = settings.map_or(Duration::seconds(Rollout::node_timeout().into()), Settings::timeout);
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_serving();
-    // A single answer of an API server may be lost. So a control plane whose pods settle does not fail after a short time without a ready
-    // answer.
+    // A single answer of an API server may be lost. So while a control plane waits for the check of its pods, it does not fail if its API
+    // server is not ready for a short time.
     let is_unready = is_current && member.is_ready && !member.is_serving();
     let unready_shortly = pods.filter(|_| is_unready).and_then(|check| check.after_unready(now));
     let may_be_done = is_done || unready_shortly.is_some();
@@ -93,7 +93,7 @@ pub(super) fn progress(
         }
     }
     if order.attempt != course.attempt || !is_wanted {
-        // The node may still carry out an order of an earlier attempt, or for an earlier configuration or earlier authorities.
+        // The order is of an earlier attempt, or for an earlier configuration or earlier authorities. The node may still carry it out.
         return match outcome.is_some() || is_late {
             true => (at_rest, None),
             false => (Progress::Updating(order.clone()), unsettled()),
@@ -164,7 +164,8 @@ impl<'a> Authorities<'a> {
         Authorities { wanted, are_trusted }
     }
 
-    /// Whether an order is for the wanted authorities. If the order names no authorities: whether the node trusts the wanted authorities.
+    /// Whether an order is for the wanted authorities. If the order names no authorities, the result says whether the node trusts the
+    /// wanted authorities.
     fn are_of(&self, order: &Order) -> bool {
         match order.authorities.as_str() {
             "" => self.are_trusted,

@@ -56,7 +56,7 @@ pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal
             Err(error) => removal.problems.push(format!("deleting {shown}: {error}")),
         }
     }
-    // If a deletion failed, the recorded version stays. The record shows which add-on the remaining objects belong to.
+    // If a deletion failed, the recorded version stays, because it shows to which add-on the remaining objects belong.
     if is_meant && removal.problems.is_empty() {
         for namespace in namespaces {
             if let Err(error) = installed::forget(scene.objects.client(), namespace, name).await {
