@@ -108,9 +108,9 @@ impl Found {
         match (refused, self.failed) {
             (0, 0) => changes,
             (refused, 0) => format!("{changes}; {refused} Nodes are refused"),
-            (0, failed) => format!("{changes}; {failed} Nodes failed: run this again"),
+            (0, failed) => format!("{changes}; {failed} Nodes failed: repeat the command"),
             (refused, failed) => {
-                format!("{changes}; {refused} Nodes are refused, and {failed} failed: run this again")
+                format!("{changes}; {refused} Nodes are refused, and {failed} failed: repeat the command")
             }
         }
     }
@@ -214,7 +214,7 @@ impl NodeLabels {
                     found.patches.insert(node.name.clone(), patch);
                     continue;
                 }
-                Outcome::Conflict => "another client changed it at the same time; run this again".to_owned(),
+                Outcome::Conflict => "another client changed it concurrently; repeat the command".to_owned(),
                 Outcome::NotYet => "its instance is not known yet".to_owned(),
                 Outcome::Refused(refusal) => {
                     let problem = refusal.to_string();
