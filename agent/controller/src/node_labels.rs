@@ -341,8 +341,8 @@ impl NodeLabels {
         NodePatch::new(Some(patch), Vec::new())
     }
 
-    /// Removes the roles, and creates an Event. Returns whether the roles were removed. After a failure, the next reconcile of the Node
-    /// retries.
+    /// Removes the role labels of a Node, and creates an Event. Returns whether all these labels were removed. After a failure, the next
+    /// reconcile of the Node retries.
     async fn take_roles_away(
         &self,
         node: Arc<ObservedNode>,

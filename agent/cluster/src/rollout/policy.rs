@@ -289,7 +289,7 @@ impl PolicyStatus {
         self.accepted.does(FOLLOW, group) || self.status.ordered.contains_key(node)
     }
 
-    /// Whether any group may be automatic, or a node is still at work.
+    /// Whether the policy is active: it makes a group automatic, or a node has an order of the policy that is not finished.
     pub fn is_active(&self) -> bool {
         self.accepted.is_automatic() || self.status.is_at_work() || self.reboots.is_at_work()
     }

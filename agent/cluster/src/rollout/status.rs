@@ -187,7 +187,7 @@ impl Status {
             || rollout.state == State::Aborted && self.is_in(Phase::Aborted, rollout) && !self.is_at_work()
     }
 
-    /// Whether a node has an order and has not finished.
+    /// Whether any node has an order that is not finished.
     pub fn is_at_work(&self) -> bool {
         self.groups.values().any(|group| !group.updating.is_empty())
     }

@@ -88,7 +88,8 @@ fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), Failure
     ))
 }
 
-/// Finds the objects to delete. The order is: admission webhooks and policies, workloads, and last the objects that workloads use.
+/// Finds the objects to delete, in the order of their deletion: admission webhooks and policies, workloads, and last the objects that
+/// workloads use.
 async fn objects_of(scene: &Scene, name: &str, removal: &mut Removal) -> Vec<(Resource, Listed)> {
     let objects = &scene.objects;
     let (kinds, problems) = objects.resources.all().await;

@@ -48,7 +48,7 @@ const ALLOWANCES: Allowances = Allowances {
 
 /// The reason of a refusal if the API server rejects a request.
 const FORBIDDEN: &str = "SlotsForbidden";
-/// The reason if this process has no rights for Leases at all.
+/// The reason of a refusal if this process has no rights for Leases at all.
 const NOT_SET_UP: &str = "SlotsNotSetUp";
 /// The maximum length of the API server's message in an answer to a node, in characters.
 const LONGEST_TOLD: usize = 400;

@@ -321,7 +321,7 @@ async fn only_an_address_of_no_server_may_be_a_load_balancers() {
     assert_eq!(balanced.peers_at(own), Peers::Machines);
     assert_eq!(balanced.peers_at("::ffff:10.0.0.9".parse().unwrap()), Peers::Machines);
     assert_eq!(balanced.peers_at("10.0.0.3".parse().unwrap()), Peers::LoadBalancer);
-    // The last list stays valid while Hetzner does not answer.
+    // The last list of servers stays valid while Hetzner does not answer.
     world.hetzner.set_mood(Mood::Down);
     assert_eq!(balanced.peers_at(own), Peers::Machines);
 }
