@@ -48,8 +48,8 @@ impl LastReboot {
         LastReboot::parsed(value).ok()
     }
 
-    /// Why the policy does not reboot this member now; `None` if it may reboot the member. `current` is the ID of the
-    /// policy's rollout if this rollout is not over, and `interval` is the time between two reboots.
+    /// Why the policy does not reboot this member now; `None` if it may reboot the member. `current` is the ID of the policy's rollout if
+    /// this rollout is not over, and `interval` is the time between two reboots.
     pub(in crate::rollout) fn holds(
         &self,
         member: &Member,
