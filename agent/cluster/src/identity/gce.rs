@@ -169,7 +169,7 @@ pub fn in_order_of_likelihood<'a>(
     cluster: &GceCluster,
 ) -> Vec<&'a ManagedGroup> {
     // The suffix of kOps' group names (upstream: `NameForInstanceGroupManager`). A long name is cut and loses the suffix, so a group with a
-    // long name comes later.
+    // long name comes later in the search.
     let suffix = format!("-{}", cluster.name.replace('.', "-"));
     let likelihood = |group: &ManagedGroup| {
         (names_so(group, instance), group.name.ends_with(&suffix), group.base_instance_name.len())

@@ -57,8 +57,8 @@ impl Course {
         self.task == Task::Reboot && has_ended(member, &order.boot_id)
     }
 
-    /// Whether to take back the order of a node at work. If the node has rebooted for its order, the order stays, so that the node can
-    /// finish.
+    /// Whether to take back an order that its node has not finished. If the node has rebooted for its order, the order stays, so that the
+    /// node can finish.
     pub(super) fn takes_back(&self, member: &Member, order: &Order) -> bool {
         if self.has_rebooted(member, order) {
             return false;
