@@ -47,7 +47,7 @@ const DECIDED_HERE: [&str; 3] =
 /// owner of each label that one of these controllers sets.
 pub const FIELD_MANAGER: &str = "kops-controller";
 
-/// The observed state of a Node that matters for its labels.
+/// The part of a Node's observed state that its labels depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedNode {
     pub name: String,

@@ -36,7 +36,7 @@ impl LifecycleAction {
 pub enum Completion {
     /// The instance enters service or the warm pool.
     Completed,
-    /// The group has no kOps hook, or the hook no longer holds this instance.
+    /// The Auto Scaling group has no lifecycle hook of kOps, or the hook no longer holds this instance.
     NothingHeld,
     /// No hook holds the instance yet. The instance has just started, so a hook may hold it soon.
     NotHeldYet,

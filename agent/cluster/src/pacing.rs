@@ -52,7 +52,8 @@ pub fn group_of(labels: &BTreeMap<String, String>) -> Option<String> {
     }
 }
 
-/// How many nodes of a group may be disrupted at a time: `max_unavailable`, which a node requests, but at most one control plane.
+/// How many nodes of a group may be disrupted at a time. This is the `max_unavailable` that a node requests, but at most 1 for control
+/// planes.
 pub fn budget(group: &str, max_unavailable: u32) -> u32 {
     if group == CONTROL_PLANE { max_unavailable.min(1) } else { max_unavailable }
 }

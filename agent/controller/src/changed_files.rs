@@ -26,7 +26,8 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Takes the stamps of the files. Call this before reading the files. Otherwise a change between the reading and this call is missed.
+    /// Records the stamps (inode, size and modification time) of the files. Call this before reading the files. Otherwise a change between
+    /// the reading and this call is missed.
     pub fn new(files: Vec<PathBuf>) -> Watched {
         let now = |file: PathBuf| {
             let stamps = Stamps::new(&[&file]);

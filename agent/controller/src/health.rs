@@ -21,7 +21,7 @@ use super::metrics;
 
 /// The answers to probes.
 pub trait Health: Send + Sync + 'static {
-    /// Why a restart of this process would help; `None` if the process works, or waits to lead.
+    /// The problem that a restart of this process would solve. `None` if the process works, or waits for the Lease.
     fn not_live(&self) -> Option<String>;
 
     /// The condition for which this process waits; `None` if the process can do its work now.

@@ -208,7 +208,7 @@ pub struct Metrics {
     refusals: Family<Reason, Counter>,
     /// Patches that the API server accepted.
     pub patches: Counter,
-    /// Labels that the API server would reject, so that Nodes did not get them.
+    /// Labels that Nodes did not get, because the API server would reject them.
     pub labels_left_out: Counter,
     /// Lookups that found a Node's identity in the cache.
     pub cache_hits: Counter,
@@ -416,7 +416,7 @@ mod tests {
         text(&metrics.registry(true))
     }
 
-    /// docs/support-policy.md promises these names, types and labels. For a new metric, add a line to the file.
+    /// docs/support-policy.md promises these names, types and labels. For a new metric, add a line to its file in `metrics/`.
     #[test]
     fn metrics_keep_their_forms() {
         assert_eq!(forms(&every_metric()), include_str!("metrics/controller.txt"));

@@ -108,9 +108,9 @@ impl Found {
         match (refused, self.failed) {
             (0, 0) => changes,
             (refused, 0) => format!("{changes}; {refused} Nodes are refused"),
-            (0, failed) => format!("{changes}; {failed} Nodes failed: run this again"),
+            (0, failed) => format!("{changes}; {failed} Nodes failed: repeat the command"),
             (refused, failed) => {
-                format!("{changes}; {refused} Nodes are refused, and {failed} failed: run this again")
+                format!("{changes}; {refused} Nodes are refused, and {failed} failed: repeat the command")
             }
         }
     }
@@ -214,7 +214,7 @@ impl NodeLabels {
                     found.patches.insert(node.name.clone(), patch);
                     continue;
                 }
-                Outcome::Conflict => "another client changed it at the same time; run this again".to_owned(),
+                Outcome::Conflict => "another client changed it concurrently; repeat the command".to_owned(),
                 Outcome::NotYet => "its instance is not known yet".to_owned(),
                 Outcome::Refused(refusal) => {
                     let problem = refusal.to_string();
@@ -228,7 +228,7 @@ impl NodeLabels {
             };
             found.problems.insert(node.name.clone(), problem);
         }
-        // `believes_most` is only right after all Nodes have been identified.
+        // `believes_most` counts confirmed and rejected Nodes, so its result is right only after all Nodes have been identified.
         for (node, refusal) in refused {
             let Some(patch) = self.roles_to_take_away(&node, &refusal) else { continue };
             match &self.mode {
@@ -341,8 +341,8 @@ impl NodeLabels {
         NodePatch::new(Some(patch), Vec::new())
     }
 
-    /// Removes the roles, and creates an Event. Returns whether the roles were removed. After a failure, the next reconcile of the Node
-    /// retries.
+    /// Removes the role labels of a Node, and creates an Event. Returns whether all these labels were removed. After a failure, the next
+    /// reconcile of the Node retries.
     async fn take_roles_away(
         &self,
         node: Arc<ObservedNode>,

@@ -105,7 +105,7 @@ impl NodeQueue {
     }
 
     /// Stores a Node. Queues the Node only if its providerID or labels are new, or if the Node has the version that was awaited after a
-    /// conflict. Other changes need no reconcile: kubelets report every few seconds.
+    /// conflict. Other changes, such as kubelets' reports every few seconds, need no reconcile.
     pub fn see(&mut self, node: Arc<ObservedNode>, now: Instant) {
         let state = self.entry(&node.name);
         let is_awaited = state.outdated.as_ref().is_some_and(|version| *version != node.resource_version);
@@ -335,8 +335,9 @@ impl NodeQueue {
         }
     }
 
-    /// Whether at least one Node is confirmed, and the definitely rejected Nodes do not outnumber the confirmed Nodes. If not, the
-    /// configuration may belong to another cluster or region, and the rejections may be wrong.
+    /// Whether the rejections can be trusted: at least one Node is confirmed, and the definitely rejected Nodes do not outnumber the
+    /// confirmed Nodes. If the result is `false`, the configuration may belong to another cluster or region, and the rejections may be
+    /// wrong.
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);
         for state in self.nodes.values() {

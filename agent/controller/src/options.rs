@@ -24,6 +24,6 @@ pub enum LabelsFrom {
     /// The instance group's labels in the state store.
     #[default]
     Store,
-    /// The labels that the cloud stores for the instance. A rejected Node keeps its role labels.
+    /// The labels that the cloud stores for the instance. With this source, a rejected Node keeps its role labels.
     Tags,
 }

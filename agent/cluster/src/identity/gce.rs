@@ -169,7 +169,7 @@ pub fn in_order_of_likelihood<'a>(
     cluster: &GceCluster,
 ) -> Vec<&'a ManagedGroup> {
     // The suffix of kOps' group names (upstream: `NameForInstanceGroupManager`). A long name is cut and loses the suffix, so a group with a
-    // long name comes later.
+    // long name comes later in the search.
     let suffix = format!("-{}", cluster.name.replace('.', "-"));
     let likelihood = |group: &ManagedGroup| {
         (names_so(group, instance), group.name.ends_with(&suffix), group.base_instance_name.len())
@@ -218,8 +218,8 @@ pub fn is_of_cluster(template: &InstanceTemplate, cluster: &GceCluster) -> bool 
     template.metadata.get(CLUSTER_METADATA) == Some(&cluster.name)
 }
 
-/// Identifies `instance` as the machine of the Node with the name `node`. `instance` comes from the instance's group, and `template` is the
-/// template from which the group made the instance.
+/// Identifies `instance` as the machine of the Node with the name `node`. `instance` is the instance as its managed group lists it, and
+/// `template` is the template from which the group made the instance.
 pub fn identify(
     node: &str,
     instance: &ManagedInstance,
@@ -265,7 +265,8 @@ pub fn unlisted(instance: &GceInstance, cluster: &GceCluster) -> Refusal {
     Refusal::NoInstanceGroup { instance: name, missing }
 }
 
-/// The reason for rejecting an instance of another cluster or of no cluster. `says` is the cluster name in the metadata of its template.
+/// The reason for rejecting an instance of another cluster or of no cluster. `says` is the cluster name in the metadata of the instance's
+/// template.
 fn other_cluster(instance: String, says: Option<&String>, cluster: &GceCluster) -> Refusal {
     let cluster = cluster.name.clone();
     match says {

@@ -11,11 +11,8 @@ use super::machine::{CloudMachine, ProviderIds, role_label};
 use super::{Identity, Refusal};
 use crate::machine_id::{IdForm, MachineId};
 
-/// The label with the name of the cluster.
 pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
-/// The label with the name of the instance group.
 pub const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instance-group";
-/// The label with the role of the instance group.
 pub const INSTANCE_ROLE_LABEL: &str = "kops.k8s.io/instance-role";
 /// The prefix of labels that record a label of the group's nodes.
 const NODE_LABEL_PREFIX: &str = "node-label.kops.k8s.io.";

@@ -13,9 +13,7 @@ use super::{Identity, Refusal, tags};
 use crate::labels;
 use crate::machine_id::{IdForm, MachineId};
 
-/// The key of the tag with the name of the cluster.
 const CLUSTER_TAG: &str = "kops.k8s.io/cluster:";
-/// The key of the tag with the name of the instance group.
 const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instance-group:";
 /// The key of the tag with the role of the instance group.
 const INSTANCE_ROLE: &str = "kops.k8s.io/instance-role";
@@ -52,7 +50,6 @@ pub struct LinodeInstance {
     pub created: Option<i64>,
 }
 
-/// The tag of all instances of a cluster.
 pub fn cluster_tag(cluster: &str) -> String {
     format!("{CLUSTER_TAG}{cluster}")
 }

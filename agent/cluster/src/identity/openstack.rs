@@ -83,7 +83,7 @@ impl CloudMachine for OpenstackServer {
         PROVIDER_IDS.id(provider_id).is_ok_and(|id| id == self.id)
     }
 
-    /// The server's own name, which the metadata service gives the server as its hostname. Nova allows duplicate names. kOps appends six
+    /// The server's own name. The metadata service reports this name as the hostname. Nova allows duplicate names. kOps appends six
     /// random characters (upstream: `generateInstanceName` in `upup/pkg/fi/cloudup/openstacktasks/instance.go`).
     fn node_name(&self) -> String {
         self.name.clone()

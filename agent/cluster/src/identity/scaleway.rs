@@ -12,9 +12,7 @@ use super::machine::{CloudMachine, ProviderIds, role_label};
 use super::{Identity, Refusal, tags};
 use crate::machine_id::{IdForm, MachineId};
 
-/// The key of the tag with the name of the cluster.
 const CLUSTER_TAG: &str = "noprefix=kops.k8s.io/cluster=";
-/// The key of the tag with the name of the instance group.
 const INSTANCE_GROUP_TAG: &str = "noprefix=kops.k8s.io/instance-group=";
 /// The key of the tag with the role of the instance group. kOps sets this tag only on control planes.
 const ROLE_TAG: &str = "noprefix=kops.k8s.io/role=";
@@ -60,7 +58,6 @@ impl ScalewayServer {
     }
 }
 
-/// The tag of all servers of a cluster.
 pub fn cluster_tag(cluster: &str) -> String {
     format!("{CLUSTER_TAG}{cluster}")
 }

@@ -80,7 +80,7 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// The Eviction of this pod. The UID protects a new pod of this name.
+    /// The Eviction of this pod. Its precondition is the UID, so a new pod of the same name is not evicted.
     pub fn eviction(&self) -> Value {
         json!({
             "apiVersion": "policy/v1", "kind": "Eviction",

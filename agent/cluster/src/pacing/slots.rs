@@ -11,8 +11,8 @@ use super::message::SlotAction;
 pub const LEASE_SECONDS: i64 = 300;
 /// Seconds between two renewals of a slot: nine renewals may fail before the slot expires.
 pub const RENEW_EVERY: u64 = 30;
-/// The maximum time for which a node may hold slots before it must pause for [`REST_SECONDS`], in seconds. A run with `--health-timeout`
-/// and a rollback takes minutes, and systemd stops a run of the timer after an hour.
+/// The maximum time for which a node may hold slots before it must pause for [`REST_SECONDS`], in seconds. This is long enough: a run with
+/// `--health-timeout` and a rollback takes minutes, and systemd stops a run of the timer after an hour.
 pub const LONGEST_HELD: i64 = 60 * 60;
 /// The pause after [`LONGEST_HELD`], in seconds. During this pause, the node gets no slot. The held time of a slot no longer counts if the
 /// slot's last renewal is longer ago than this pause.

@@ -78,9 +78,9 @@ impl Actions {
         Actions { orders, withdrawn, pods_to_list, api_servers_to_ask, blockers_to_check, status, policy }
     }
 
-    /// The status to show. If there is an operator's rollout, this is the rollout's status. Otherwise, this is the status of the policy's
-    /// rollout or of the policy's reboots. The status of the reboots is shown only if reboots are in progress or stopped, and the policy's
-    /// rollout is not stopped.
+    /// The status to show. If there is an operator's rollout, this is the rollout's status. Without such a rollout, this is the status of
+    /// the policy's reboots, if the reboots are in progress or stopped and the policy's rollout is not stopped. In all other cases, this is
+    /// the status of the policy's rollout.
     pub fn active(&self) -> &Status {
         let PolicyStatus { status, reboots, .. } = &self.policy;
         let counts = reboots.is_at_work() || reboots.phase == Phase::Stopped;
@@ -129,8 +129,8 @@ pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now
     actions
 }
 
-/// The nodes whose order is in no status, if the task of the order expires ([`Task::expires`]). Such orders remain if an operator starts a
-/// new rollout before the controller takes the orders back.
+/// The nodes that have an order which no status contains. Only orders that expire count ([`Task::expires`]). Such orders remain if an
+/// operator starts a new rollout before the controller takes the orders back.
 fn orphaned(asked: &RolloutAndPolicy, actions: &Actions, members: &[Member]) -> Vec<String> {
     let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));
     let statuses = [of_rollout, Some(&actions.policy.status), Some(&actions.policy.reboots)];

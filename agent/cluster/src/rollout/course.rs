@@ -12,7 +12,7 @@ use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
 use kops_agent_spec::timestamp;
 
-/// The settings for changes of the nodes of a group.
+/// The settings by which a group's nodes change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) max_unavailable: MaxUnavailable,
@@ -38,8 +38,8 @@ pub(super) struct Course {
     pub(super) taken_back: BTreeSet<String>,
     /// The number of nodes with an order of a different rollout.
     pub(super) elsewhere: usize,
-    /// Whether this is a rollout of the policy, not of an operator. No operator watches the policy, so a failure is forgotten once the spec
-    /// has changed.
+    /// Whether this is a rollout of the policy, not of an operator. No operator watches the policy, so a node's failure is forgotten once
+    /// the wanted configuration has changed.
     pub(super) is_of_policy: bool,
     pub(super) task: Task,
     /// The settings of all groups that `groups` does not name; `None` if those groups are not part of the rollout.
@@ -57,8 +57,8 @@ impl Course {
         self.task == Task::Reboot && has_ended(member, &order.boot_id)
     }
 
-    /// Whether to take back the order of a node at work. If the node has rebooted for its order, the order stays, so that the node can
-    /// finish.
+    /// Whether to take back an order that its node has not finished. If the node has rebooted for its order, the order stays, so that the
+    /// node can finish.
     pub(super) fn takes_back(&self, member: &Member, order: &Order) -> bool {
         if self.has_rebooted(member, order) {
             return false;

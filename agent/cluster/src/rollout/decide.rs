@@ -252,7 +252,7 @@ pub(super) fn decide_course(
         let not_asked = |member: &&Member| member.rank == Rank::ControlPlane && !member.was_asked();
         api_servers_to_ask.extend(members.iter().filter(not_asked).map(|member| member.node.clone()));
     }
-    // The watch may not show an order that was written just before. Therefore orders that seem to be gone are taken back once more.
+    // The watch may not show a recently written order yet. Therefore an order that seems to be missing from its Node is taken back again.
     let mut decision = Decision { withdrawn: gone, api_servers_to_ask, ..Decision::default() };
     for Begun { member, hash, settings, nodes } in begun {
         let order = Order {
@@ -310,7 +310,8 @@ pub(super) fn decide_course(
                 let boot_id = before.failed_in.get(&member.node).unwrap_or(&member.boot_id);
                 status.failed_in.insert(member.node.clone(), boot_id.clone());
             }
-            // A failed node must not begin hours later. A node that has already rebooted keeps its order, and finishes it.
+            // Take the order of a failed node back, so that the node does not begin hours later. A node that has already rebooted keeps its
+            // order, and finishes it.
             if course.task.expires() && member.order == order.text() && !course.has_rebooted(member, order) {
                 decision.withdrawn.push(member.node.clone());
             }
@@ -326,7 +327,7 @@ pub(super) fn decide_course(
     Decision { status, ..decision }
 }
 
-/// Removes the orders that are taken back and that the Nodes no longer have. Returns the remaining orders, and the nodes of the removed
+/// If an order is taken back and its Node no longer has it, removes the order. Returns the remaining orders, and the nodes of the removed
 /// orders.
 fn without_gone<'a>(
     course: &Course,

@@ -19,7 +19,7 @@ pub(super) const LONGEST_PROBLEM: usize = 500;
 /// Maximum length of an annotation that is parsed, in bytes. A kubelet can write any value into its own Node.
 const LONGEST_ANNOTATION: usize = 4096;
 
-/// What an order tells a node to do.
+/// The task that an order gives to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Take the current configuration of the group.
@@ -58,7 +58,7 @@ pub struct Order {
     /// How long the node waits for each changed component to become healthy, in seconds.
     #[serde(default = "Rollout::health_timeout")]
     pub health_timeout: u32,
-    /// Whether the node may return to a configuration that it has left before.
+    /// Whether the node may return to a configuration that it ran earlier.
     #[serde(default)]
     pub may_go_back: bool,
     /// In an order to reboot, the ID of the boot that the reboot must end. Empty in other orders.
@@ -114,7 +114,7 @@ impl Order {
         }
     }
 
-    /// Whether both orders belong to the same attempt of a rollout and, if they are orders to reboot, end the same boot.
+    /// Whether both orders belong to the same attempt of a rollout. Orders to reboot must also end the same boot.
     pub(super) fn is_same(&self, other: &Order) -> bool {
         (&self.rollout, self.attempt, &self.boot_id) == (&other.rollout, other.attempt, &other.boot_id)
     }

@@ -14,9 +14,9 @@ use kops_agent_spec::{parse_timestamp, timestamp};
 /// A container that restarts this many times after the order counts as crashing. The change itself restarts a container once or twice: when
 /// kubelet or containerd restarts, and when its static pod restarts.
 const MANY_RESTARTS: u32 = 3;
-/// If a control plane's API server is not ready for this long, the wait for the control plane's pods ends. One failed answer is not
-/// enough, because an answer may be lost, and two decisions may be less than a second apart. Times in the status are whole seconds, so the
-/// limit may be up to 1 s shorter.
+/// If a control plane's API server is not ready for this long, the wait for the check of the control plane's pods ends. One failed answer
+/// is not enough, because an answer may be lost, and two decisions may be less than a second apart. Times in the status are whole seconds,
+/// so the limit may be up to 1 s shorter.
 const LONGEST_UNREADY: Duration = Duration::seconds(5);
 /// The maximum number of a node's containers that the status keeps. A kubelet can create any number of mirror pods, and a ConfigMap has at
 /// most 1 MiB.
@@ -61,7 +61,7 @@ pub struct PodCheck {
     /// may still wait for its API server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_suspect: bool,
-    /// The problem of a container that crashes more than before in two lists in a row; empty for none.
+    /// The problem of a container that crashes more than before, in two consecutive lists of the node's pods. Empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) problem: String,
 }
@@ -93,8 +93,8 @@ impl PodCheck {
         PodCheck { since, unready_since: String::new(), ..self.clone() }
     }
 
-    /// Updates the wait after the node's API server was not ready. `None` if there is no wait, or if the API server has not been ready for
-    /// [`LONGEST_UNREADY`]. In the second case, the wait ends.
+    /// Updates the wait for the check of the node's pods, while the node's API server is not ready. `None` if there is no wait. If the API
+    /// server has been unready for [`LONGEST_UNREADY`], the wait ends, and the result is also `None`.
     pub(super) fn after_unready(&self, now: OffsetDateTime) -> Option<PodCheck> {
         if self.since.is_empty() {
             return None;
@@ -145,7 +145,7 @@ impl PodCheck {
                 // If the manifest of a static pod changes, the restart counter begins at 0 again.
                 let restarts = container.restarts.checked_sub(before).unwrap_or(container.restarts);
                 match (container.is_looping, restarts) {
-                    (true, _) => Some(format!("{name} is in CrashLoopBackOff, and was not before the order")),
+                    (true, _) => Some(format!("{name} is in CrashLoopBackOff only since the order")),
                     (false, MANY_RESTARTS..) => {
                         Some(format!("{name} has restarted {restarts} times since the order"))
                     }
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_container_that_crashes_more_than_before_is_named() {
         let looping = problem(one(container(2, false)), one(container(3, true)));
-        let text = "its run succeeded, but the container default/web-0/web is in CrashLoopBackOff, and was not before the order";
+        let text = "its run succeeded, but the container default/web-0/web is in CrashLoopBackOff only since the order";
         assert_eq!(looping.as_deref(), Some(text));
         let restarts = problem(one(container(2, false)), one(container(5, false)));
         let text =
@@ -299,7 +299,7 @@ mod tests {
             if problem(before.clone(), after.clone()).is_some() {
                 prop_assert!(problem(before.clone(), worse).is_some());
             }
-            // Containers that waited before the order are ignored, however often they restart.
+            // Containers that waited in `CrashLoopBackOff` before the order are ignored, however often they restart.
             let looped: Containers = before.into_iter().filter(|(_, container)| container.is_looping).collect();
             let restarted: Containers = looped
                 .iter()

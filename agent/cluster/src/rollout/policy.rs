@@ -27,7 +27,7 @@ pub const POLICY_STATE_KEY: &str = "policy-state";
 /// The ConfigMap's key with the [`PolicyStatus`].
 pub const POLICY_STATUS_KEY: &str = "policy-status";
 
-/// Whether nodes take a new configuration of their group, or do a reboot that they require, without a command.
+/// Whether nodes act without an operator's command: take a new configuration of their group, or do a reboot that they require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Follow {
@@ -41,7 +41,7 @@ const REBOOT_INTERVAL: u32 = 86_400;
 /// The shortest `reboot_interval`, in seconds.
 const SHORTEST_REBOOT_INTERVAL: u32 = 3600;
 
-/// Gets the setting of a policy that says whether nodes may do something without a command.
+/// Reads one setting from a part of a policy: whether nodes may do something without an operator's command.
 type Automatic = fn(&GroupPolicy) -> Option<Follow>;
 const FOLLOW: Automatic = |part| part.follow;
 const REBOOT: Automatic = |part| part.reboot;
@@ -55,7 +55,7 @@ pub struct Policy {
     /// The settings that differ for a group, by the group's name.
     #[serde(default)]
     pub groups: BTreeMap<String, GroupPolicy>,
-    /// What keeps nodes from a reboot.
+    /// The conditions that keep nodes from a reboot.
     #[serde(default, skip_serializing_if = "Blockers::is_none")]
     pub blocked_by: Blockers,
 }
@@ -67,7 +67,7 @@ pub struct Policy {
 pub struct GroupPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follow: Option<Follow>,
-    /// Whether a node reboots without a command if it requires a reboot.
+    /// Whether a node that requires a reboot reboots without an operator's command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reboot: Option<Follow>,
     /// The shortest time between two automatic reboots of a node, in seconds.
@@ -128,7 +128,7 @@ pub struct PolicyStatus {
     /// Why the policy of the operator was refused; empty if the policy was accepted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub refused: String,
-    /// Groups of the policy that no Node has.
+    /// Groups that the policy names, but to which no Node belongs.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub unknown_groups: BTreeSet<String>,
     /// The status of the automatic rollout.
@@ -201,7 +201,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Whether a group does `what` without a command.
+    /// Whether the nodes of a group do `what` without an operator's command.
     fn does(&self, what: Automatic, group: &str) -> bool {
         let of_group = self.groups.get(group).and_then(what);
         of_group.or(what(&self.cluster)).unwrap_or_default() == Follow::Automatic
@@ -212,12 +212,12 @@ impl Policy {
         self.may(FOLLOW) || self.reboots()
     }
 
-    /// Whether any group may reboot without a command.
+    /// Whether any group may reboot without an operator's command.
     pub fn reboots(&self) -> bool {
         self.may(REBOOT)
     }
 
-    /// Whether any group may take a configuration without a command.
+    /// Whether any group may take a configuration without an operator's command.
     pub(super) fn follows(&self) -> bool {
         self.may(FOLLOW)
     }
@@ -232,7 +232,7 @@ impl Policy {
         self.does(what, "") || self.groups.keys().any(|group| self.does(what, group))
     }
 
-    /// The settings of a group; `None` if the group does not do `what` without a command.
+    /// The settings of a group that does `what` without an operator's command. `None` for any other group.
     fn settings(&self, what: Automatic, group: &str) -> Option<Settings> {
         let (none, cluster) = (GroupPolicy::default(), &self.cluster);
         let own = self.groups.get(group).unwrap_or(&none);
@@ -289,7 +289,7 @@ impl PolicyStatus {
         self.accepted.does(FOLLOW, group) || self.status.ordered.contains_key(node)
     }
 
-    /// Whether any group may be automatic, or a node is still at work.
+    /// Whether the policy is active: it makes a group automatic, or a node has an order of the policy that is not finished.
     pub fn is_active(&self) -> bool {
         self.accepted.is_automatic() || self.status.is_at_work() || self.reboots.is_at_work()
     }
@@ -359,7 +359,8 @@ pub(super) fn decide_reboots_by_policy(
     });
     let require = require.map(|member| (member.node.clone(), member.boot_id.clone()));
     let ordered = last.ordered.iter().map(|(node, order)| (node.clone(), order.boot_id.clone()));
-    // After its reboot, a node with an order no longer requires a reboot, but its order is not finished yet. So the node stays in the list.
+    // A node with an order no longer requires a reboot after it has rebooted, but its order may not be finished yet. So `boots` also has
+    // all nodes with an order.
     let boots: Boots = require.chain(ordered).collect();
     let decide = |id: String| {
         let elsewhere = elsewhere + before.status.ordered.len();

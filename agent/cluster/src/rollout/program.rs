@@ -32,10 +32,10 @@ pub const LARGEST_PROGRAM_FILE: usize = 16 << 10;
 const LONGEST_VERSION: usize = 64;
 /// Maximum length of the reason why no node begins, in characters. The reason may quote a message about the program file.
 const LONGEST_HOLD: usize = 600;
-/// Stands for the program of a node that does not run the wanted program.
+/// If a node is not done, it counts as running this text instead of the hash of the wanted program file.
 const OTHER: &str = "another program";
 
-/// A version of kops-agent, and where each architecture gets this version.
+/// A version of kops-agent, with the download of its program for each architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFile {
     /// The version that the program prints, without the commit.

@@ -59,7 +59,7 @@ pub(super) fn progress(
     let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
     let (Some(hash), Some(order)) = (hash, ordered) else { return (at_rest, None) };
     let pods = recorded.pods.get(&member.node);
-    // The wait before the check of the pods begins when the node is Ready with the configuration.
+    // When the node is Ready with the configuration, a wait begins. After the wait, the node's pods are checked.
     let unsettled = || pods.map(PodCheck::unsettled);
     let failed = |problem: String| (Progress::Failed(order.clone(), problem), unsettled());
     let outcome = member.outcome.as_ref().filter(|outcome| outcome.is_of(order));
@@ -67,13 +67,14 @@ pub(super) fn progress(
     let timeout = settings.map_or(Duration::seconds(Rollout::node_timeout().into()), Settings::timeout);
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_serving();
-    // A single answer of an API server may be lost. So a control plane whose pods settle does not fail after a short time without a ready
-    // answer.
+    // A single answer of an API server may be lost. So while a control plane waits for the check of its pods, it does not fail if its API
+    // server is not ready for a short time.
     let is_unready = is_current && member.is_ready && !member.is_serving();
     let unready_shortly = pods.filter(|_| is_unready).and_then(|check| check.after_unready(now));
     let may_be_done = is_done || unready_shortly.is_some();
     let is_wanted = order.hash == hash && authorities.are_of(order);
-    // A failure remains until the operator resumes. In an operator's rollout, a failure remains even if the spec has changed.
+    // A failure remains until the operator resumes. In an operator's rollout, a failure remains even if the wanted configuration has
+    // changed.
     if order.attempt == course.attempt && (is_wanted || !course.is_of_policy) {
         let crashes = pods.map(|check| check.problem.as_str()).filter(|problem| !problem.is_empty());
         let problem = match outcome {
@@ -92,7 +93,7 @@ pub(super) fn progress(
         }
     }
     if order.attempt != course.attempt || !is_wanted {
-        // The node may still carry out an order of an earlier attempt, or for an earlier configuration or earlier authorities.
+        // The order is of an earlier attempt, or for an earlier configuration or earlier authorities. The node may still carry it out.
         return match outcome.is_some() || is_late {
             true => (at_rest, None),
             false => (Progress::Updating(order.clone()), unsettled()),
@@ -119,7 +120,7 @@ pub(super) fn progress(
     }
 }
 
-/// Whether the progress of a control plane depends on its API server, which was not asked.
+/// Whether the progress of a control plane depends on the answer of its API server, which has not been asked yet.
 pub(super) fn depends_on_api_server(
     course: &Course,
     member: &Member,
@@ -144,7 +145,7 @@ struct Authorities<'a> {
 }
 
 impl<'a> Authorities<'a> {
-    /// `by_group` has the digest for each group. If it lacks the member's group, the digest in the node's order is used.
+    /// `by_group` has the digest of each group's authorities. If it lacks the member's group, the digest in the node's order is used.
     fn new(
         member: &Member,
         by_group: &'a BTreeMap<String, String>,
@@ -156,13 +157,15 @@ impl<'a> Authorities<'a> {
         let are_trusted = match (wanted, &member.authorities) {
             (None, _) => true,
             (Some(wanted), Some(trusted)) => wanted == trusted,
-            // An earlier version of kops-agent does not report its authorities. It gets no order that names authorities.
+            // A node with an earlier version of kops-agent does not report its authorities. Such a node gets no order that names
+            // authorities.
             (Some(_), None) => of_order.is_none(),
         };
         Authorities { wanted, are_trusted }
     }
 
-    /// Whether an order is for the wanted authorities. If the order names no authorities: whether the node trusts the wanted authorities.
+    /// Whether an order is for the wanted authorities. If the order names no authorities, the result says whether the node trusts the
+    /// wanted authorities.
     fn are_of(&self, order: &Order) -> bool {
         match order.authorities.as_str() {
             "" => self.are_trusted,

@@ -29,11 +29,11 @@ pub const MOST_BOOTS: usize = 2000;
 const DONE: &str = "rebooted";
 const NOT_DONE: &str = "not rebooted";
 
-/// A cordon counts for an order even if the cordon is earlier than the order by at most this time. Earlier versions of kops-agent write the
-/// time of the node's clock, which may be behind the controller's clock.
+/// A cordon counts for an order even if the cordon is earlier than the order by at most this time, because earlier versions of kops-agent
+/// write the time of the node's clock. The node's clock may be behind the controller's clock.
 const CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
 
-/// What keeps nodes from a reboot.
+/// The conditions that keep nodes from a reboot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Blockers {

@@ -105,8 +105,8 @@ impl Shown {
         )
     }
 
-    /// Whether all nodes run the configuration of the shown rollout. The operator's rollout counts if it is active or
-    /// if there is no policy. Otherwise the policy's rollout counts.
+    /// Whether all nodes run the configuration of the shown rollout. If there is a policy and
+    /// no operator's rollout is active, this is the policy's rollout. In all other cases, it is the operator's rollout.
     pub fn is_done(&self) -> bool {
         self.is_in(&[Phase::Done])
     }

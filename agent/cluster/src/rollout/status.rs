@@ -127,7 +127,7 @@ pub struct GroupStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     pub updating: Vec<String>,
-    /// Nodes without an order that do not run the current configuration, or whose trusted authorities differ from those of new machines.
+    /// Nodes that have no order, although they do not run the current configuration or trust other authorities than new machines.
     pub waiting: usize,
     /// Nodes that run the current configuration, but whose trusted authorities differ from those of new machines.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -187,7 +187,7 @@ impl Status {
             || rollout.state == State::Aborted && self.is_in(Phase::Aborted, rollout) && !self.is_at_work()
     }
 
-    /// Whether a node has an order and has not finished.
+    /// Whether any node has an order that is not finished.
     pub fn is_at_work(&self) -> bool {
         self.groups.values().any(|group| !group.updating.is_empty())
     }

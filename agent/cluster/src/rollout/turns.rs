@@ -88,7 +88,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Whether other nodes need not wait for this group. They need not wait if each member is Ready, and is either done or must not begin
+    /// Whether other nodes may begin without waiting for this group. They may if each member is Ready, and is either done or must not begin
     /// now. In a rollout of configurations, the result is false, because a configuration can make a kubelet newer than an API server.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {

@@ -93,9 +93,9 @@ impl FromStr for Window {
             .ok_or_else(|| wrong(format!("{times:?} is not two times with a hyphen between them")))?;
         let begin_minute = minute_of(begin)
             .filter(|minute| *minute < MINUTES_OF_DAY)
-            .ok_or_else(|| wrong(format!("{begin:?} is no time from 00:00 to 23:59")))?;
+            .ok_or_else(|| wrong(format!("{begin:?} is not a time from 00:00 to 23:59")))?;
         let end_minute =
-            minute_of(end).ok_or_else(|| wrong(format!("{end:?} is no time from 00:00 to 24:00")))?;
+            minute_of(end).ok_or_else(|| wrong(format!("{end:?} is not a time from 00:00 to 24:00")))?;
         if begin_minute == end_minute {
             return Err(wrong("it ends when it begins; a whole day is 00:00-24:00".into()));
         }

@@ -54,8 +54,9 @@ pub enum OtherServer {
 
 /// Decides whether a server may leave. `others` are all other control planes.
 ///
-/// A waiting pod needs minutes until it listens. During this time, no server on this machine listens. This is allowed only in a cluster
-/// with one control plane, where it cannot be avoided. In other clusters, another control plane must accept connections now.
+/// A pod that waits for the server's port needs minutes until it listens. During this time, no server on this machine listens. This is
+/// allowed only in a cluster with one control plane, where it cannot be avoided. In other clusters, another control plane must accept
+/// connections now.
 pub fn departure(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -> Departure {
     if (leaving, here) == (Leaving::Service, OtherServer::Listens) {
         return Departure::Allowed("kOps' kops-controller listens on this machine".to_owned());
@@ -129,7 +130,7 @@ mod tests {
                 assert_eq!(departure(leaving, &others, here), refused, "{leaving:?} {here:?}");
             }
         }
-        // kops-controller serves without kops-agent's service, but not without the machine.
+        // If only kops-agent's service leaves, kOps' kops-controller still serves on this machine. If the machine leaves, it does not.
         assert!(may_leave(Leaving::Service, &others, OtherServer::Listens));
         assert_eq!(departure(Leaving::Machine, &others, OtherServer::Listens), refused);
     }

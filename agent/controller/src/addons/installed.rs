@@ -32,7 +32,7 @@ impl OfNamespace {
     }
 }
 
-/// Reads the add-ons' versions and pauses in all namespaces.
+/// Reads the installed versions and the paused add-ons of all namespaces.
 pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespaces = answer(namespaces.list_metadata(&ListParams::default())).await?;
@@ -47,7 +47,7 @@ pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     Ok(installed)
 }
 
-/// Reads the add-ons' versions and pauses in one namespace. A missing namespace has no versions and no pauses.
+/// Reads the installed versions and the paused add-ons of one namespace. A missing namespace has none.
 pub async fn of_namespace(client: &Client, namespace: &str) -> Result<OfNamespace, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let found = answer(namespaces.get_metadata_opt(namespace)).await?;

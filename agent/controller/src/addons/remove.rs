@@ -56,7 +56,7 @@ pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal
             Err(error) => removal.problems.push(format!("deleting {shown}: {error}")),
         }
     }
-    // If a deletion failed, the recorded version stays. The record shows which add-on the remaining objects belong to.
+    // If a deletion failed, the recorded version stays, because it shows to which add-on the remaining objects belong.
     if is_meant && removal.problems.is_empty() {
         for namespace in namespaces {
             if let Err(error) = installed::forget(scene.objects.client(), namespace, name).await {
@@ -88,7 +88,8 @@ fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), Failure
     ))
 }
 
-/// Finds the objects to delete. The order is: admission webhooks and policies, workloads, and last the objects that workloads use.
+/// Finds the objects to delete, in the order of their deletion: admission webhooks and policies, workloads, and last the objects that
+/// workloads use.
 async fn objects_of(scene: &Scene, name: &str, removal: &mut Removal) -> Vec<(Resource, Listed)> {
     let objects = &scene.objects;
     let (kinds, problems) = objects.resources.all().await;

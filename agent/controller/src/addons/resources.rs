@@ -97,7 +97,7 @@ impl Resources {
         (all, problems)
     }
 
-    /// The versions of a group, the preferred version first.
+    /// The versions of an API group, the preferred version first.
     async fn versions(&self, group: &str) -> Result<Vec<String>, ApiError> {
         if group.is_empty() {
             return Ok(vec!["v1".to_owned()]);

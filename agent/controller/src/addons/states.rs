@@ -57,7 +57,7 @@ impl Scene {
         self.menus.iter().flat_map(|menu| &menu.left_out)
     }
 
-    /// Reads the installed versions and the pauses.
+    /// Reads which versions of add-ons are installed, and which add-ons are paused.
     pub async fn installed(&self) -> Result<Installed> {
         installed::read(self.objects.client()).await.context("reading the installed add-ons")
     }
@@ -76,7 +76,7 @@ impl Scene {
             let has_authority = match addon.spec.needs_pki {
                 true => authority::is_there(&self.objects, &addon.name)
                     .await
-                    .with_context(|| format!("looking for the authority of {}", addon.name))?,
+                    .with_context(|| format!("looking for the CA of the add-on {}", addon.name))?,
                 false => true,
             };
             let is_paused = installed.paused.contains(&addon.record());
@@ -106,7 +106,7 @@ fn only(mut menus: Vec<Menu>, name: &str, channels: &[String]) -> Result<Vec<Men
         true => Err(Failure::new(
             Kind::AddonRefused,
             format!(
-                "no add-on {name:?} is in {} for this version of Kubernetes; available: {}",
+                "the channels {} have no add-on {name:?} for this version of Kubernetes; available: {}",
                 channels.join(", "),
                 if all.is_empty() { "none".to_owned() } else { all.join(", ") }
             ),

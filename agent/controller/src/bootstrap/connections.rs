@@ -100,8 +100,8 @@ impl Connections {
         Arc::new(Connections { most, most_of_one, state: Mutex::new(state), open, refused })
     }
 
-    /// Opens a connection of an origin. If there are too many, ends an old connection or returns `None`. The receiver closes when the new
-    /// connection must end early.
+    /// Admits a new connection of an origin. If too many connections are open, ends an old connection, or rejects the new connection and
+    /// returns `None`. The receiver closes when the new connection must end early.
     pub fn open(
         self: &Arc<Connections>,
         origin: Origin,

@@ -34,8 +34,8 @@ const AT_ONCE: usize = 2;
 pub(super) struct Limits {
     /// How long a machine's request waits for a derivation.
     pub(super) waited_for: Duration,
-    /// The timeout of each step of a derivation: reading the store, and querying the publishers of downloads. It also ends a derivation for
-    /// which no machine waits.
+    /// The timeout of each step of a derivation: reading the store, and querying the publishers of downloads. The timeout also ends a
+    /// derivation for which no machine waits.
     pub(super) done_within: Duration,
     /// The TTL of a finished derivation, successful or failed.
     pub(super) good_for: Duration,

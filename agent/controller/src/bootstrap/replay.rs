@@ -49,7 +49,7 @@ pub struct Token {
 #[derive(Default)]
 struct State {
     under_way: BTreeSet<Vec<u8>>,
-    /// Tokens that this server has answered with certificates or a configuration.
+    /// The tokens for which this server has granted certificates or a configuration.
     used: BTreeSet<Vec<u8>>,
     /// The used tokens, each with its expiry and its node, oldest first.
     by_age: VecDeque<(Instant, Vec<u8>, String)>,

@@ -48,13 +48,13 @@ const ALLOWANCES: Allowances = Allowances {
 
 /// The reason of a refusal if the API server rejects a request.
 const FORBIDDEN: &str = "SlotsForbidden";
-/// The reason if this process has no rights for Leases at all.
+/// The reason of a refusal if this process has no rights for Leases at all.
 const NOT_SET_UP: &str = "SlotsNotSetUp";
 /// The maximum length of the API server's message in an answer to a node, in characters.
 const LONGEST_TOLD: usize = 400;
 /// The annotation with the name of the last Node that held the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with the total time, in seconds, for which the last holder had held slots when it got this slot.
+/// The annotation with the total time, in seconds, during which the last holder held slots before it got this slot.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {
@@ -159,8 +159,8 @@ impl Slots {
         let selected = ListParams::default().labels(&format!("{GROUP_LABEL}={group}"));
         let ask = |page: ListParams| async move { self.leases.list(&page).await };
         let leases = list_pages::all(selected, ask, |lease| lease);
-        // Without the right to list Leases, this process also has no right to write them, so slots are not set up. A rejected write may
-        // have other causes.
+        // Without the right to list Leases, this process also has no right to write them, so slots are not set up. A rejected write proves
+        // less, because it may have other causes.
         in_time(&format!("listing the Leases of {NAMESPACE}"), NOT_SET_UP, leases).await?
     }
 

@@ -14,7 +14,7 @@ use kops_agent_spec::failure::{Failure, Kind};
 
 use super::nodes;
 
-/// The shortest time between two calls of `show`. A rolling update changes many Nodes at once, and must not be shown
+/// The shortest time between two calls of `show`. A rolling update changes many Nodes at once, so `show` must not run
 /// for each change.
 const PAUSE: Duration = Duration::from_secs(1);
 

@@ -31,9 +31,9 @@ pub(crate) fn group_of(file: &str) -> Option<&str> {
     is_one.then_some(name)
 }
 
-/// Whether a failure of this kind concerns only this file. Example: access to the encryption key of this file is denied, but other files
-/// can be read. `StoreRefused` also concerns only one file, because it does not include server errors: a store that answers with a server
-/// error counts as unreachable.
+/// Whether a failure of this kind concerns only the file that was read. Example: access to the encryption key of this file is denied, but
+/// other files can be read. `StoreRefused` also concerns only one file. It does not include server errors, because a store that answers
+/// with a server error counts as unreachable.
 pub(super) fn is_of_file(kind: Kind) -> bool {
     matches!(
         kind,

@@ -13,19 +13,20 @@ use kops_agent_store::Store;
 
 use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
-/// The saved groups for which kOps has written no configuration, each with a version. A version also changes with the cluster and with
-/// every other group, because the role of one group may change the labels of others. Fails if the store has groups but no cluster.
+/// The saved groups for which kOps has written no configuration, each with a version. A version also changes with the cluster's spec and
+/// with every other group, because the role of one group may change the labels of others. Fails if the store has groups but no spec of the
+/// cluster.
 pub(super) async fn versions(
     store: &Store,
     base: &str,
     written: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>> {
-    // The labels of every group depend on the cluster, too.
+    // The labels of every group depend on the cluster's spec, too.
     let [first, last] = COMPLETED;
     let mut cluster = store.versions(base, first, last).await?;
     cluster.retain(|file, _| COMPLETED.contains(&file.as_str()));
     let groups = store.versions(base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await?;
-    // A store that `kops toolbox enroll` has copied contains neither the cluster nor groups.
+    // A store that `kops toolbox enroll` has copied contains neither the cluster's spec nor groups.
     if cluster.is_empty() && !groups.is_empty() {
         let problem = format!("{base} has groups, but no {first}: run `kops update cluster --yes`");
         return Err(Failure::new(Kind::NoGroups, problem).into());

@@ -473,5 +473,5 @@ fn a_summary_counts_changed_refused_and_failed_nodes() {
 
     let mut found = Found { patched: 3, failed: 1, ..Found::default() };
     found.problems.insert("i-2".into(), "EC2 does not answer".into());
-    assert_eq!(found.summary(), "3 Nodes were changed; 1 Nodes failed: run this again");
+    assert_eq!(found.summary(), "3 Nodes were changed; 1 Nodes failed: repeat the command");
 }

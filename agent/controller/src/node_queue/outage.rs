@@ -14,7 +14,7 @@ use kops_agent_net::retry::Pauses;
 /// The pauses between two probes of a cloud that does not answer.
 pub const CLOUD_PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
 
-/// An outage of the cloud. Whether a Node waits for the cloud is stored with the Node.
+/// An outage of the cloud. The state of each Node says whether the Node waits for the cloud.
 #[derive(Debug)]
 pub struct Outage {
     pauses: Pauses,

@@ -40,7 +40,7 @@ struct PodStatus {
 const TTL: Duration = Duration::from_secs(10);
 /// Timeout of Prometheus. Rollouts wait for its answer. If the Service has no endpoints, the client repeats the request until this timeout.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum size of Prometheus's answer, in bytes. The query asks for at most one result (`limit`), which is smaller.
+/// The maximum size of Prometheus's answer, in bytes. The query asks for at most one result (`limit`), and one result is smaller than this.
 const LONGEST_ANSWER: usize = 64 << 10;
 /// The maximum length of a query, a selector or an answer in a message, in characters.
 const QUOTED: usize = 150;

@@ -127,7 +127,7 @@ fn unreadable(problem: String) -> Failure {
     Failure::new(Kind::RolloutUnreadable, problem)
 }
 
-/// The JSON of a key that operators set. It has line breaks, because people read it with kubectl.
+/// The JSON of a ConfigMap key that operators set. It has line breaks, because people read it with kubectl.
 fn text(part: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(part).unwrap_or_default()
 }

@@ -33,7 +33,8 @@ pub(super) struct Hashes {
 impl Hashes {
     /// Reads the configurations of groups, or the program file, if a decision depends on them. Reads them again if the TTL has passed, if
     /// the set of groups has changed, or if a rollout has a new attempt. After the TTL, a decision waits for the read only if a node may
-    /// get an order. So a pause or an abort does not wait for a slow state store. Returns whether the last configurations are outdated.
+    /// get an order. So a pause or an abort does not wait for a slow state store. Returns whether the configurations of the last read are
+    /// outdated.
     pub(super) async fn refresh(
         &mut self,
         current: &Current,

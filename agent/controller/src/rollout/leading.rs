@@ -176,7 +176,8 @@ impl Rollouts {
         Ok((asked, read))
     }
 
-    /// Decides once, and writes the decision. The status is written before the orders, so that no order is forgotten.
+    /// Decides once, and writes the decision. The status is written before the orders, so that the controller never forgets an order
+    /// that it wrote.
     async fn step(
         &self,
         members: &Watched<Member>,

@@ -105,10 +105,10 @@ impl Observation {
         match after(&self.begun, most).is_some_and(|end| now < end) {
             true => Canary::Observed(format!("is upgraded, and {state}")),
             false => Canary::Failed(format!(
-                "it runs the new version, but was not healthy for {observe} s within {most} s after its \
-                 order; it {state}. If `kops-agent converge` on this node repairs it, run `kops-agent fleet \
-                 rollout resume`. Otherwise run `rollout abort`, and start `fleet upgrade` again without \
-                 --canary"
+                "it runs the new version, but within {most} s after its order it was never healthy for \
+                 {observe} s in a row; it {state}. If `kops-agent converge` on this node repairs it, run \
+                 `kops-agent fleet rollout resume`. If not, run `rollout abort`, and start `fleet upgrade` \
+                 again without --canary"
             )),
         }
     }

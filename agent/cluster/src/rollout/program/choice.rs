@@ -14,7 +14,7 @@ pub struct UpgradeChoice<'a> {
     pub others: usize,
     /// The number of nodes that already run the program, and whose last upgrade or check failed.
     pub failed: usize,
-    /// The number of remaining nodes that already run the program.
+    /// The number of nodes that already run the program, and whose last upgrade and check did not fail.
     pub current: usize,
 }
 

@@ -62,7 +62,7 @@ pub(super) fn check(url: &str) -> Result<(), Invalid> {
     }
 }
 
-/// Whether a host is a metadata service. The parser has normalized numbers, escapes and letters as clients do.
+/// Whether a host is a metadata service. The URL parser has normalized numbers, escapes and the case of letters, as clients do.
 fn is_metadata_service(host: &Host<&str>) -> bool {
     match host {
         Host::Ipv4(address) => address.is_link_local() || METADATA_V4.contains(address),

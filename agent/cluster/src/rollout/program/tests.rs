@@ -282,7 +282,7 @@ fn healthy_nodes_are_the_first_canaries_and_the_status_names_the_way_out_of_othe
     assert_eq!(cluster.step(), [""; 0], "no group begins after a failed canary");
     let failure = &cluster.status.groups["a"].failures["a-00"];
     assert!(
-        failure.contains("was not healthy for 0 s within 600 s") && failure.contains("converge"),
+        failure.contains("it was never healthy for 0 s in a row") && failure.contains("converge"),
         "{failure}"
     );
     assert_eq!((cluster.status.phase, cluster.status.groups["a"].done), (Phase::Stopped, 0));
@@ -375,7 +375,7 @@ fn a_node_that_failed_in_an_earlier_rollout_gets_an_order_although_it_runs_the_p
     cluster.rollout.id = "r-3".into();
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
-    // This outcome does not replace the node's report.
+    // This outcome does not replace the node's report that its program is unchecked.
     cluster.of_name("a-00").is_unchecked = true;
     cluster.rollout.id = "r-4".into();
     assert_eq!(cluster.step(), ["a-00"]);
@@ -479,7 +479,7 @@ fn no_node_begins_unless_the_state_store_has_the_file() {
     }
     cluster.seen.program = Some(Ok(file("0.2.0")));
     assert_eq!(cluster.step(), ["a-00"]);
-    // A node at work finishes although the file is gone.
+    // A node with an order finishes, although the program file is missing now.
     cluster.seen.program = Some(Err(Failure::new(Kind::StoreNotFound, "gone")));
     answer(&mut cluster, "a-00", &sha256('a'), "");
     assert_eq!(cluster.step(), [""; 0]);

@@ -98,7 +98,7 @@ fn a_node_that_succeeds_and_is_never_ready_fails() {
     assert!(problem.contains("is not Ready or does not show the result 10m after the order"), "{problem}");
 }
 
-/// Two control planes. The first one carries out its order after this many seconds, and its pods then settle for 60 s.
+/// Two control planes. The first one carries out its order after this many seconds. Its pods are checked 60 s later.
 fn settling_after(seconds: i64) -> Cluster {
     let mut cluster = Cluster::new(&[("masters", 2)]);
     cluster.rollout.check_pods_after = 60;

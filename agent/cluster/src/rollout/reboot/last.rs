@@ -21,7 +21,7 @@ pub struct LastReboot {
     schema_version: u32,
     /// The ID of the order's rollout.
     rollout: String,
-    /// The ID of the boot that the order ends.
+    /// The ID of the boot that the ordered reboot ends.
     #[serde(rename = "bootID")]
     boot_id: String,
     /// When the order was written, in RFC 3339, by the controller's clock.
@@ -48,8 +48,8 @@ impl LastReboot {
         LastReboot::parsed(value).ok()
     }
 
-    /// Why the policy does not reboot this member now; `None` if it may reboot the member. `current` is the policy's rollout that is not
-    /// over, and `interval` is the time between two reboots.
+    /// Why the policy does not reboot this member now; `None` if it may reboot the member. `current` is the ID of the policy's rollout if
+    /// this rollout is not over, and `interval` is the time between two reboots.
     pub(in crate::rollout) fn holds(
         &self,
         member: &Member,

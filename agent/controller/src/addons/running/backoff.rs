@@ -68,7 +68,7 @@ impl Attempts {
     }
 }
 
-/// The pause after a failure. `failures` is the number of failures directly before it.
+/// The pause after a failure. `failures` is the number of failures directly before this failure.
 pub fn pause(failures: u32, longest: Duration) -> Duration {
     Pauses { first: FIRST_PAUSE, longest }.after(failures)
 }

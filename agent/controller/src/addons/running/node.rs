@@ -45,7 +45,7 @@ impl ThisNode {
         Some(ThisNode { nodes: Api::all(client), settings, refused, events })
     }
 
-    /// Labels the Node at each interval. After a failure, retries with backoff, earlier than the interval.
+    /// Labels the Node at each interval. After a failure, retries with a backoff of at most the interval.
     pub async fn keep(
         &self,
         interval: Duration,

@@ -24,7 +24,7 @@ use kops_agent_kube::lease::Leadership;
 /// How long an add-on's certificate authority is assumed to exist after it was found. During this time, rounds do not look it up again.
 const AUTHORITY_STANDS: Duration = Duration::from_secs(60 * 60);
 
-/// The input of rounds, and the state that one round passes to the next.
+/// The channels and clients that every round uses, and the state that one round passes to the next.
 pub struct Rounds {
     channels: Vec<String>,
     store: Store,
@@ -162,7 +162,7 @@ impl Rounds {
         round
     }
 
-    /// Reads the installed versions and pauses of these add-ons, by namespace.
+    /// Reads the installed versions and the paused add-ons in the namespaces of these add-ons, by namespace.
     async fn recorded(&self, addons: &[Addon]) -> BTreeMap<String, Recorded> {
         let namespaces: BTreeSet<&str> = addons.iter().map(Addon::namespace).collect();
         let mut recorded = BTreeMap::new();
@@ -176,7 +176,7 @@ impl Rounds {
         recorded
     }
 
-    /// Determines the state of an add-on or, if it is due, the due work. Changes nothing in the cluster.
+    /// Returns the work to do for an add-on now. If there is none, returns the add-on's state. Changes nothing in the cluster.
     async fn state_or_due(
         &mut self,
         addon: &Addon,
@@ -262,7 +262,7 @@ enum StateOrDue {
 
 /// The skipped entries of a channel, or why the channel could not be read.
 type Read = Result<Vec<LeftOut>, Failure>;
-/// The add-ons' versions and pauses in a namespace, or why the namespace could not be read.
+/// The installed versions and the paused add-ons of a namespace, or why the namespace could not be read.
 type Recorded = Result<OfNamespace, Failure>;
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) fn verifier(azure: &Azure) -> AzureVerifier {
     AzureVerifier::new(ScaleSets::new(arm, cluster), attestation).taking_unsigned(true)
 }
 
-/// A worker that listens for its call-back.
+/// A worker that listens for the server's call-back.
 pub(super) struct Worker {
     number: u32,
     pub(super) machine: Machine,

@@ -90,8 +90,8 @@ async fn only_machines_of_groups_with_the_role_node_or_api_server_get_the_identi
         (Some("Node"), &["node", "bastion"], true),
         (Some("Bastion"), &[], false),
         (Some("Bastion"), &["bastion"], false),
-        // The group was recreated as a bastion. kOps writes no configuration for bastions without user-data, so the old configuration
-        // stays.
+        // The group was recreated as a bastion. kOps writes no configuration for a bastion that has no user-data, so the configuration
+        // of the old role stays.
         (Some("Bastion"), &["node"], false),
         (Some("Master"), &["control-plane"], false),
         (Some("OfANewerKops"), &["node"], false),

@@ -237,7 +237,7 @@ async fn machines_are_called_with_one_certificate_until_half_its_life_is_over() 
     assert!(!Arc::ptr_eq(&second, &after(32)));
 }
 
-/// All machines share the load balancer's address. One machine floods the server with requests, and never answers its call-back.
+/// All machines share the load balancer's address. One machine floods the server with requests, and never answers the server's call-back.
 #[tokio::test]
 async fn a_machine_that_asks_without_end_waits_behind_itself() {
     let world = World::new().await;
@@ -321,7 +321,7 @@ async fn only_an_address_of_no_server_may_be_a_load_balancers() {
     assert_eq!(balanced.peers_at(own), Peers::Machines);
     assert_eq!(balanced.peers_at("::ffff:10.0.0.9".parse().unwrap()), Peers::Machines);
     assert_eq!(balanced.peers_at("10.0.0.3".parse().unwrap()), Peers::LoadBalancer);
-    // The last list stays valid while Hetzner does not answer.
+    // The last list of servers stays valid while Hetzner does not answer.
     world.hetzner.set_mood(Mood::Down);
     assert_eq!(balanced.peers_at(own), Peers::Machines);
 }

@@ -37,7 +37,7 @@ fn token(number: u64) -> String {
     format!("x-openstack-id {}", uuid(number))
 }
 
-/// The request of upstream's nodeup for its configuration. It has no challenge, and its bytes are always equal.
+/// The request of upstream's nodeup for its configuration. It has no challenge, and all such requests have the same bytes.
 fn for_configuration() -> Vec<u8> {
     request(json!({}), json!({}), true)
 }

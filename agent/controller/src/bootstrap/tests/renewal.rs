@@ -354,7 +354,7 @@ async fn a_stolen_certificate_takes_nothing_of_its_nodes_allowance_elsewhere() {
         renew(&world, Some(&stolen), &world.v1(&machine, &body), body).await.0
     };
     assert_eq!(honest().await, 200, "the node is at another address");
-    // A thief with many addresses must not use up the allowance of all nodes with one certificate.
+    // A thief with one certificate and many addresses must not use up the allowance of all nodes.
     let mut too_often = 0;
     for last in 2..40 {
         too_often += flood(&world, &stolen, Ipv4Addr::new(127, 0, 20, last), 4).await;

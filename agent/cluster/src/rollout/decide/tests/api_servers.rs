@@ -78,7 +78,7 @@ fn reboots_wait_for_api_servers_too() {
     cluster.act("masters-00", "");
     cluster.of_name("masters-00").boot_id = "boot-1".into();
 
-    // If the API server of masters-00 were not asked, the rollout would look as if it only waits for its window.
+    // If the decision did not ask the API server of masters-00, the rollout would seem to wait only for its window.
     cluster.rollout.windows = vec!["Sat 00:00-01:00 UTC".parse().unwrap()];
     cluster.policy = cluster.policy.with_policy("cluster: {follow: automatic}");
     let rollout = cluster.rollout.clone();

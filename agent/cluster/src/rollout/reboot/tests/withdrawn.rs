@@ -143,7 +143,7 @@ fn an_order_that_no_status_has_is_taken_back() {
     let mut cluster = cluster(&[("a", 2), ("b", 1)]);
     cluster.step();
     reboot(&mut cluster, "b-00");
-    // A new rollout replaced the status before the controller saw that the rollout with these orders was aborted.
+    // The rollout with these orders was aborted. Before the controller saw this, a new rollout replaced the status.
     cluster.status = Status::default();
     let other =
         Rollout { id: "r-2".into(), instance_groups: ["b".to_owned()].into(), ..cluster.rollout.clone() };
