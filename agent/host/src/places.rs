@@ -78,8 +78,8 @@ pub(crate) fn has_own_unit_in_etc(root: &Root, name: &str) -> bool {
     root.own_units_in_etc(|root| own_in_etc(root).unwrap_or_default()).contains(name)
 }
 
-/// The names of the units that earlier versions of the agent wrote into the folder of administrators' units, although this version uses
-/// another folder. If the agent's file in the other folder is intact, the file in `/etc` belongs to someone else.
+/// The names of the units that earlier versions of the agent wrote into the folder of administrators' units (`/etc`). This version writes
+/// units into upstream's folder. If the agent's file in upstream's folder is intact, an edited file in `/etc` belongs to someone else.
 fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     let record = Record::read(root)?;
     let mut own = BTreeSet::new();

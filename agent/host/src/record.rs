@@ -45,7 +45,7 @@ pub struct Record {
     pub(crate) settled_state: Option<String>,
     /// The digest of the state that a running or interrupted run applies.
     pub(crate) begun_state: Option<String>,
-    /// When and why a certificate renewal was rolled back. Later renewals wait for some time.
+    /// When and why a certificate renewal was rolled back. For a day, no run only renews certificates.
     pub(crate) renewal_failure: Option<Failure>,
     /// The SHA-256 hashes of downloads that the agent looked up, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -50,8 +50,8 @@ pub(super) async fn servers(
     }
     if !without.is_empty() {
         why.push(format!(
-            "a server listens on {}, but no report says that kops-agent runs there. Once kOps' kops-controller stops, machines may be \
-             unable to bootstrap there",
+            "a server listens on {}, but neither the Node nor a pod shows that kops-agent runs there. Once kOps' kops-controller stops, \
+             machines may be unable to bootstrap there",
             without.join(", ")
         ));
     }

@@ -169,8 +169,8 @@ impl Run<'_> {
         Ok(unit_reading(unit, &self.found(read)?).map(|reading| reading.to_string()))
     }
 
-    /// An earlier agent version wrote unit files into a folder where they override upstream's units. Moves these files to upstream's
-    /// folder. The move comes last, so that an interrupted run does not change which unit file is used.
+    /// Moves unit files to upstream's folder. An earlier agent version wrote them into a folder where they override upstream's units.
+    /// Removes each old file last, so that an interrupted run does not change which unit file systemd uses.
     pub(super) fn move_units(&self) -> Result<()> {
         for step in &self.plan.steps {
             let is_moved = step

@@ -89,7 +89,8 @@ impl Body {
     }
 }
 
-/// Requests a file from byte `from` on. If the server has another version than `validator`, the answer is the whole file.
+/// Requests a file from byte `from` on. If the server has another version of the file than the version with the identifier `validator`, the
+/// answer is the whole file.
 pub(super) async fn open(
     client: &LocationClient,
     at: &Location,

@@ -40,7 +40,7 @@ struct Phase {
     kubeconfig_ca: String,
 }
 
-/// The phases, each with its trusted CAs and its signing CA.
+/// The phases of a CA rotation, each with its trusted CAs and the ID of its signing CA.
 fn phases() -> Vec<Phase> {
     let (old, new) = (("1", authority("old")), ("2", authority("new")));
     [

@@ -121,7 +121,7 @@ mod tests {
         (folder, path)
     }
 
-    /// A dynamically linked program of this machine, with `old` replaced by `new` everywhere.
+    /// A copy of this machine's `/bin/true`, in which `new` replaces each `old`. `/bin/true` is linked dynamically.
     fn altered(old: &str, new: &str) -> (tempfile::TempDir, PathBuf) {
         assert_eq!(old.len(), new.len());
         let mut bytes = fs::read("/bin/true").unwrap();
