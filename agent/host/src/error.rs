@@ -138,9 +138,9 @@ pub struct FailedResource {
 }
 
 fn every(failed: &[FailedUnit]) -> String {
-    let units = if failed.len() == 1 { "this unit" } else { "these units" };
+    let units = if failed.len() == 1 { "one unit" } else { "some units" };
     let reasons = reasons(failed.iter().map(|failed| failed.why.as_str()));
-    format!("everything but {units} is as it should be: {reasons}")
+    format!("{units} failed, but everything else is as it should be: {reasons}")
 }
 
 /// Joins the distinct reasons. Reasons may be equal: if the container runtime does not answer, every image fails for this reason.

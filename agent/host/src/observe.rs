@@ -202,8 +202,8 @@ impl<'a> Observer<'a> {
         let metadata = match above.entry(&name)? {
             None => return Ok(None),
             Some(Entry::Directory(metadata)) => metadata,
-            // A link that belongs to root and leads to a directory counts as a directory. The target of another user's link does not belong
-            // to the agent.
+            // A link that belongs to root and leads to a directory counts as a directory. If the link belongs to another user, the agent
+            // does not manage its target.
             Some(entry @ Entry::Symlink(_)) => match self.host.root.reach(path) {
                 Ok(Some(dir)) => dir.metadata()?,
                 Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),

@@ -40,7 +40,7 @@ pub(super) async fn servers(
     };
     let without: Vec<String> = match without {
         Ok(without) => without.into_iter().collect(),
-        // This error does not matter: the control planes without a server are already known.
+        // Ignore this error, because the check fails anyway: machines cannot bootstrap at the control planes in `silent`.
         Err(_) if !silent.is_empty() => Vec::new(),
         Err(error) => return Err(error),
     };

@@ -141,9 +141,9 @@ impl Run<'_> {
     }
 
     /// Handles the failure of a unit that pods wait for. If a change of a working node caused the failure, returns an error, which rolls
-    /// the change back. After any other failure, the run continues, and the health checks of the runtime and kubelet show whether they work
-    /// without the failed unit. A change does not cause the failure of a unit that did not run before: a hook, for example, may always
-    /// fail. The runtime and kubelet are exceptions from this rule.
+    /// the change back. After any other failure, the run continues. Then the health checks of the container runtime and of kubelet show
+    /// whether both work without the failed unit. If a unit did not run before the change, the change does not count as the cause of its
+    /// failure: a hook, for example, may always fail. This rule does not apply to the container runtime and kubelet.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
         // A full disk or a lost connection to systemd is not a failure of the unit.
         if !error.is_refusal() && !matches!(error, Error::Unhealthy { .. }) {

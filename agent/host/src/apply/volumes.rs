@@ -42,7 +42,8 @@ impl Run<'_> {
             return Err(error);
         }
         self.starts.note(&step.resource, &error);
-        // At the next boot, units must not start without the volume. If another file system is mounted at the path, it stays mounted.
+        // Write the boot unit although the mount failed, because at the next boot, units must not start without the volume. If another file
+        // system is mounted at the path, write no boot unit: the other file system stays mounted.
         match self.host.mounts.mounted(mount)? {
             None => self.host.mount_at_boot(mount),
             Some(_) => Ok(()),

@@ -13,9 +13,9 @@ use crate::system::packages::PackageVersion;
 const PACKAGES: [&str; 2] = ["kops-agent", "kops-agent-controller"];
 
 impl Host {
-    /// The packages that a failed switch restores: the installed packages of the agent, or the packages from the time before an earlier
-    /// switch that is unfinished. Empty if the package of the program is not completely installed, or if one of the packages is installed
-    /// in two versions. An interrupted transaction of rpm causes two versions.
+    /// The packages that are restored if a switch fails. If no switch is unfinished, these are the installed packages of the agent.
+    /// Otherwise these are the packages that the agent had before the unfinished switch. Empty if the package of the program is not
+    /// completely installed, or if one of the packages is installed in two versions. An interrupted transaction of rpm causes two versions.
     pub fn own_packages(&self) -> Result<Vec<PackageVersion>> {
         let unfinished = self.unfinished_packages()?;
         if !unfinished.is_empty() {
