@@ -97,7 +97,7 @@ pub enum Error {
     RolledBack(Box<RolledBack>),
     /// This run would repeat a change that an earlier run rolled back.
     #[error(
-        "this configuration was tried at {} and rolled back, so it is not tried again: {}; change the \
+        "this configuration was tried at {} and rolled back: {}. So it is not tried again: change the \
          configuration, or give --retry-failed",
         .0.at, .0.problem
     )]

@@ -354,7 +354,7 @@ impl<'a> Observer<'a> {
         let free_text = text.as_deref().and_then(|text| self.free_text_of(&id, text));
         let edited = digest.is_some_and(|sha256| self.record.is_edited(&id, &sha256));
         let belongs = match unit.text {
-            // A file that an operator has put into /etc belongs there.
+            // An unedited file of the agent belongs at upstream's path. A file that an operator has put into `/etc` stays there.
             Some(_) if text.is_some() && !edited && self.record.is_own(&id) => {
                 upstreams_unit_path(&self.host.root, &unit.name)
             }

@@ -26,7 +26,8 @@ pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
 /// The folder of the units of administrators.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
 
-/// The prefix in the names of the agent's own units. Upstream has no units with this prefix. Packages may own the files.
+/// The prefix in the names of the agent's own units. Upstream has no units with this prefix. The files of these units may belong to
+/// packages.
 const OWN: &str = "kops-agent";
 
 pub(crate) fn unit_path(root: &Root, name: &str) -> String {

@@ -154,7 +154,7 @@ impl<'a> Prepared<'a> {
             let unhealthy = host.unhealthy_pods(plan, changing).await?;
             for (pod, why) in &unhealthy {
                 progress.warned(&format!(
-                    "{pod} was not healthy before this run, so this run does not wait for it: {why}"
+                    "{pod} was not healthy before this run: {why}. So this run does not wait for it"
                 ));
             }
             changing.unhealthy = unhealthy.into_keys().collect();

@@ -63,7 +63,8 @@ impl Run<'_> {
         }
         self.host.root.make_dirs(&mount.path)?;
         let (mounts, device) = (Arc::clone(&self.host.mounts), mount.device.clone());
-        // Only the wait can be interrupted. The mount may create a file system, and a half-created file system would look like data.
+        // Only the wait can be interrupted. The mount must not be interrupted: it may create a file system, and a half-created file system
+        // would look like data.
         apart("waiting for a device", move || mounts.wait_for(&device)).await?;
         self.host.mounts.mount(mount)
     }

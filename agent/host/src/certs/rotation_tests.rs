@@ -33,7 +33,7 @@ fn authority(id: &str) -> PemPair {
     PemPair { certificate, private_key }
 }
 
-/// The files on a machine in one phase of the rotation.
+/// The files on a machine in one phase of a CA rotation.
 struct Phase {
     certificate: String,
     ca: String,

@@ -134,7 +134,7 @@ impl Observer<'_> {
             _ => return None,
         };
         match free_text {
-            // Line numbers are only valid if the text is identical.
+            // Line numbers are only valid if the found text is identical to the last applied text.
             Some(FreeText::Lines(_)) if text != found => None,
             free_text => free_text.clone(),
         }

@@ -88,7 +88,7 @@ impl Host {
         self.write_note(&note)
     }
 
-    /// Notes that the packages of the time before the switch are installed again.
+    /// Notes that the packages that the agent had before the switch are installed again.
     pub(super) fn note_packages_restored(&self) -> Result<()> {
         self.write_note(&Note { is_unfinished: false, ..self.note()? })
     }
@@ -127,7 +127,7 @@ impl Host {
         Ok(self.note()?.sha256 == sha256)
     }
 
-    /// The resources of the agent that the program with this SHA-256 may change on this node. The previous program noted them.
+    /// The resources of the agent that the program with this SHA-256 may change on this node, as the previous program recorded them.
     pub fn noted_own(&self, sha256: &str) -> Result<Vec<String>> {
         Ok(self.noted(sha256)?.own)
     }

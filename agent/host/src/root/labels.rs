@@ -74,7 +74,7 @@ impl Root {
         }
     }
 
-    /// Gives a link with a temporary name the label for its final name.
+    /// Labels a link that still has its temporary name. The label is the policy's label for the final name `name`.
     pub(crate) fn label_link(&self, dir: &Dir, temporary: &str, name: &str) -> Result<()> {
         let Some(label) = self.label(dir, name, FileKind::Symlink)? else { return Ok(()) };
         let path = proc_path(dir.fd.as_fd(), temporary);

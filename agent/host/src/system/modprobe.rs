@@ -11,7 +11,8 @@ const FOLDERS: [&str; 5] = [
     "/lib/modprobe.d",
 ];
 
-/// The configuration line that prevents loading a module, and its file. `None` if no line does.
+/// The modprobe configuration line that prevents loading a module, and the path of the file with this line. `None` if
+/// no line prevents it.
 pub(super) fn forbidding_line(root: &Root, module: &str) -> Result<Option<String>> {
     for folder in FOLDERS {
         let Some(dir) = root.dir(folder)? else { continue };

@@ -19,7 +19,7 @@ const FOLDERS: [&str; 5] =
 /// sysctl(8) reads this file last. On Debian, systemd reads it too, through a link in `/etc/sysctl.d`.
 const LAST: &str = "/etc/sysctl.conf";
 
-/// Upstream's command, which sets the parameters of every file.
+/// Upstream's command, which sets the kernel parameters of all sysctl files.
 pub(super) const COMMAND: [&str; 2] = ["sysctl", "--system"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
