@@ -307,8 +307,8 @@ async fn names(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
 
 fn administrator(kubeconfig: &Path) -> Result<Client> {
     kops_agent_kube::client(Some(kubeconfig)).context(
-        "listing the pods that publish the name of the bootstrap server (needs an administrator's kubeconfig: \
-         --admin-kubeconfig)",
+        "reading the administrator's kubeconfig of --admin-kubeconfig, to list the pods that publish the name of \
+         the bootstrap server",
     )
 }
 

@@ -64,7 +64,7 @@ pub(super) struct Prepared<'a> {
     has_packages: bool,
     /// Whether systemd has not yet read a changed unit file.
     is_unread: bool,
-    /// The images that were already loaded.
+    /// The names of the images that `load_ahead` has already loaded.
     loaded: BTreeSet<String>,
 }
 
