@@ -218,8 +218,8 @@ impl Error {
         Some(Error::Units(failed.into_iter().map(unit).collect()))
     }
 
-    /// Whether the error concerns only one component or file: a program or systemd refused, or another user's link is in the way. An error
-    /// of the disk or of D-Bus, in contrast, affects everything.
+    /// Whether the error concerns only one component or file: a program failed, systemd rejected a request, a unit failed, or another
+    /// user's link is in the way. An error of the disk or of D-Bus, in contrast, affects everything.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Error::Command { .. } | Error::Unit { .. } | Error::ForeignLink { .. })
     }

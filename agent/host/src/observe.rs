@@ -234,7 +234,8 @@ impl<'a> Observer<'a> {
 
     fn file(&self, file: &File) -> Result<Option<Observed>> {
         let unknown = contents::why_unknown(file, self.certificates, self.secrets)?;
-        // The programs that read the file need its credentials to start. So a run that would create the file must fail before it writes.
+        // The programs that read the file need its credentials to start. If these credentials are unknown, a run that would create the file
+        // must fail before it writes anything.
         let is_first = self.record.left_sha256(&file.path).is_none();
         let is_missing = is_first && contents::lacks_environment(file, self.secrets);
         let assumed_present = || match is_missing {

@@ -48,8 +48,8 @@ pub(crate) fn is_kept_when_written(root: &Root, step: &Step) -> bool {
     step.writes() && is_kept(root, &step.resource.name, &unit_path(root, &step.resource.name))
 }
 
-/// Whether the file at this path is backed up before the agent writes a unit there. This holds for files of other programs. A file that an
-/// earlier version of the agent wrote is not backed up.
+/// Whether the file at this path is backed up before the agent writes a unit there. Only the files of other programs are backed up, and not
+/// the files that an earlier version of the agent wrote.
 pub(crate) fn is_kept(root: &Root, name: &str, path: &str) -> bool {
     !name.starts_with(OWN) && path == upstreams_unit_path(root, name)
 }

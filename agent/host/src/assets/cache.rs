@@ -51,7 +51,7 @@ impl Cache {
     }
 
     fn new(dir: Dir) -> Result<Cache> {
-        // The lock is on a file that only root can open. The directory can be opened by any user, who could then lock it.
+        // The lock is on a file that only root can open, and not on the directory, because any user could open and lock the directory.
         let lock = dir.open_or_create(LOCK)?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| Error::Path {
             doing: "use",

@@ -88,8 +88,8 @@ impl Dir {
         }
     }
 
-    /// Removes the content of this directory that is on the same mount. Device numbers do not distinguish mounts: a host folder that is
-    /// bind-mounted for a pod often has the same device number.
+    /// Removes the content of this directory that is on the same mount. Compares mounts and not device numbers, because a host folder that
+    /// is bind-mounted for a pod often has the same device number.
     fn clear(&self) -> Result<()> {
         let mut lifted = 0;
         loop {
