@@ -62,7 +62,7 @@ const COMPLETED: &str = "cluster-completed.spec";
 /// The right to list `Host`s. The controller needs it for machines with an enrolled key (`server.pki`). By default, kOps does not give it
 /// to a controller.
 const RIGHT_OF_HOSTS: Right = (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["list"]);
-/// The rights that nodes' slots need (`docs/pacing.md`). By default, kOps gives them to no controller.
+/// The rights on the Leases that store which nodes have a slot (`docs/pacing.md`). By default, kOps gives these rights to no controller.
 const RIGHT_OF_SLOTS: Right =
     ("coordination.k8s.io", "leases", "", pacing::NAMESPACE, &["get", "list", "create", "update"]);
 
@@ -307,8 +307,8 @@ async fn names(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
 
 fn administrator(kubeconfig: &Path) -> Result<Client> {
     kops_agent_kube::client(Some(kubeconfig)).context(
-        "listing the pods that publish the name of the bootstrap server (needs an administrator's kubeconfig: \
-         --admin-kubeconfig)",
+        "reading the administrator's kubeconfig of --admin-kubeconfig, to list the pods that publish the name of \
+         the bootstrap server",
     )
 }
 

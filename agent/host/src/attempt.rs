@@ -12,7 +12,7 @@ pub(crate) const RENEWAL: &str = "renewal of certificates";
 pub(crate) struct Attempt {
     /// The `NodeupConfigHash` of the configuration from which the state is derived.
     pub(crate) config_hash: String,
-    /// The digest of the desired resources. It may change while `config_hash` stays, because the cluster can change resources that
+    /// The digest of the desired resources. It may change while `config_hash` stays the same, because the cluster can change resources that
     /// `config_hash` does not cover.
     pub(crate) desired: String,
 }

@@ -237,8 +237,8 @@ impl<'a> Certificates<'a> {
     /// The content of a file with the CAs of a certificate. It contains all trusted CAs. If this node signs the certificate itself, the
     /// signing CA comes first.
     ///
-    /// Upstream's control planes trust only the signing CA (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`). When another CA begins
-    /// to sign there, restarted components cannot connect to components that have not restarted yet.
+    /// On upstream's control planes, a component trusts only the signing CA (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`). So when
+    /// another CA begins to sign there, restarted components cannot connect to components that have not restarted yet.
     pub(crate) fn ca(&self, name: &str) -> Option<String> {
         let wanted = self.entries.get(name)?.wanted;
         let trusted = self.secrets.trusted_certificates(&wanted.signer);

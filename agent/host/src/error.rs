@@ -97,7 +97,7 @@ pub enum Error {
     RolledBack(Box<RolledBack>),
     /// This run would repeat a change that an earlier run rolled back.
     #[error(
-        "this configuration was tried at {} and rolled back, so it is not tried again: {}; change the \
+        "this configuration was tried at {} and rolled back: {}. So it is not tried again: change the \
          configuration, or give --retry-failed",
         .0.at, .0.problem
     )]
@@ -138,9 +138,9 @@ pub struct FailedResource {
 }
 
 fn every(failed: &[FailedUnit]) -> String {
-    let units = if failed.len() == 1 { "this unit" } else { "these units" };
+    let units = if failed.len() == 1 { "one unit" } else { "some units" };
     let reasons = reasons(failed.iter().map(|failed| failed.why.as_str()));
-    format!("everything but {units} is as it should be: {reasons}")
+    format!("{units} failed, but everything else is as it should be: {reasons}")
 }
 
 /// Joins the distinct reasons. Reasons may be equal: if the container runtime does not answer, every image fails for this reason.
@@ -218,8 +218,8 @@ impl Error {
         Some(Error::Units(failed.into_iter().map(unit).collect()))
     }
 
-    /// Whether the error concerns only one component or file: a program or systemd refused, or another user's link is in the way. An error
-    /// of the disk or of D-Bus, in contrast, affects everything.
+    /// Whether the error concerns only one component or file: a program failed, systemd rejected a request, a unit failed, or another
+    /// user's link is in the way. An error of the disk or of D-Bus, in contrast, affects everything.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Error::Command { .. } | Error::Unit { .. } | Error::ForeignLink { .. })
     }

@@ -144,7 +144,6 @@ fn is_bpf_mounted(mounts: &str) -> bool {
     })
 }
 
-/// The text of a file; `None` if the file does not exist.
 fn read_if_there(file: &Path) -> Result<Option<String>, FactsError> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),

@@ -125,7 +125,8 @@ impl Host {
         Host { clock: Box::new(clock), ..self }
     }
 
-    /// Sets whether the host reads large files. Otherwise it trusts their recorded hashes while their metadata is unchanged.
+    /// Sets whether the host reads large files to find changes. If it does not read them, it trusts their recorded hashes while their
+    /// metadata is unchanged.
     pub fn with_depth(self, depth: Depth) -> Host {
         Host { depth, ..self }
     }

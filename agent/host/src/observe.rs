@@ -202,8 +202,8 @@ impl<'a> Observer<'a> {
         let metadata = match above.entry(&name)? {
             None => return Ok(None),
             Some(Entry::Directory(metadata)) => metadata,
-            // A link that belongs to root and leads to a directory counts as a directory. The target of another user's link does not belong
-            // to the agent.
+            // A link that belongs to root and leads to a directory counts as a directory. If the link belongs to another user, the agent
+            // does not manage its target.
             Some(entry @ Entry::Symlink(_)) => match self.host.root.reach(path) {
                 Ok(Some(dir)) => dir.metadata()?,
                 Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),
@@ -234,7 +234,8 @@ impl<'a> Observer<'a> {
 
     fn file(&self, file: &File) -> Result<Option<Observed>> {
         let unknown = contents::why_unknown(file, self.certificates, self.secrets)?;
-        // The programs that read the file need its credentials to start. So a run that would create the file must fail before it writes.
+        // The programs that read the file need its credentials to start. If these credentials are unknown, a run that would create the file
+        // must fail before it writes anything.
         let is_first = self.record.left_sha256(&file.path).is_none();
         let is_missing = is_first && contents::lacks_environment(file, self.secrets);
         let assumed_present = || match is_missing {
@@ -354,7 +355,7 @@ impl<'a> Observer<'a> {
         let free_text = text.as_deref().and_then(|text| self.free_text_of(&id, text));
         let edited = digest.is_some_and(|sha256| self.record.is_edited(&id, &sha256));
         let belongs = match unit.text {
-            // A file that an operator has put into /etc belongs there.
+            // An unedited file of the agent belongs at upstream's path. A file that an operator has put into `/etc` stays there.
             Some(_) if text.is_some() && !edited && self.record.is_own(&id) => {
                 upstreams_unit_path(&self.host.root, &unit.name)
             }

@@ -26,7 +26,8 @@ pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
 /// The folder of the units of administrators.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
 
-/// The prefix in the names of the agent's own units. Upstream has no units with this prefix. Packages may own the files.
+/// The prefix in the names of the agent's own units. Upstream has no units with this prefix. The files of these units may belong to
+/// packages.
 const OWN: &str = "kops-agent";
 
 pub(crate) fn unit_path(root: &Root, name: &str) -> String {
@@ -47,8 +48,8 @@ pub(crate) fn is_kept_when_written(root: &Root, step: &Step) -> bool {
     step.writes() && is_kept(root, &step.resource.name, &unit_path(root, &step.resource.name))
 }
 
-/// Whether the file at this path is backed up before the agent writes a unit there. This holds for files of other programs. A file that an
-/// earlier version of the agent wrote is not backed up.
+/// Whether the file at this path is backed up before the agent writes a unit there. Only the files of other programs are backed up, and not
+/// the files that an earlier version of the agent wrote.
 pub(crate) fn is_kept(root: &Root, name: &str, path: &str) -> bool {
     !name.starts_with(OWN) && path == upstreams_unit_path(root, name)
 }
@@ -78,8 +79,8 @@ pub(crate) fn has_own_unit_in_etc(root: &Root, name: &str) -> bool {
     root.own_units_in_etc(|root| own_in_etc(root).unwrap_or_default()).contains(name)
 }
 
-/// The names of the units that earlier versions of the agent wrote into the folder of administrators' units, although this version uses
-/// another folder. If the agent's file in the other folder is intact, the file in `/etc` belongs to someone else.
+/// The names of the units that earlier versions of the agent wrote into the folder of administrators' units (`/etc`). This version writes
+/// units into upstream's folder. If the agent's file in upstream's folder is intact, an edited file in `/etc` belongs to someone else.
 fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     let record = Record::read(root)?;
     let mut own = BTreeSet::new();

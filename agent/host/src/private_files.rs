@@ -21,7 +21,7 @@ const FILES: [&str; 4] = [
     "/var/lib/kubelet/config.json",
     "/var/lib/kubelet/kubeconfig",
 ];
-/// The maximum depth of the search below the folders.
+/// The maximum depth of the search below each folder in `FOLDERS`.
 const DEPTH: usize = 6;
 /// The maximum number of files that the search finds.
 const MOST: usize = 4096;
@@ -60,7 +60,7 @@ impl Reader {
         if left == 0 {
             found.unread.push(format!("{} have more than {MOST} files", FOLDERS.join(" and ")));
         }
-        // The record also names files in other folders, even if the stored states do not name them.
+        // The record may name files that are neither in these folders nor in the stored states.
         let claimed = record.claims().filter(|(id, _)| id.kind == Kind::File).map(|(id, _)| id.name.as_str());
         // The record may contain ids that only another version of the agent understands.
         let unknown = record.unknown().filter_map(|id| id.strip_prefix("file "));

@@ -71,7 +71,7 @@ mod tests {
 
     const FILE: &str = "/var/lib/reader/metrics.prom";
 
-    /// A machine, with a folder that belongs to the program that reads the file.
+    /// A machine with a folder for the published file. The folder belongs to the program that reads this file.
     fn machine() -> (tempfile::TempDir, Host, PathBuf) {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("var/lib/reader");

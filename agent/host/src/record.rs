@@ -45,13 +45,13 @@ pub struct Record {
     pub(crate) settled_state: Option<String>,
     /// The digest of the state that a running or interrupted run applies.
     pub(crate) begun_state: Option<String>,
-    /// When and why a certificate renewal was rolled back. Later renewals wait for some time.
+    /// When and why a certificate renewal was rolled back. For a day after that, runs that only renew certificates do not start.
     pub(crate) renewal_failure: Option<Failure>,
     /// The SHA-256 hashes of downloads that the agent looked up, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
-    /// The secrets of the state store in this machine's files, and the unreadable store files that had no influence on these files. `None`
-    /// if an earlier version of the agent did not record this.
+    /// The secrets of the state store that are in this machine's files, and the unreadable store files that did not influence this
+    /// machine's files. `None` if an earlier version of the agent did not record them.
     pub decided: Option<Decided>,
     /// The units that must not run, such as kubelet on a machine in a warm pool.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]

@@ -60,7 +60,8 @@ impl Host {
         Ok(())
     }
 
-    /// Issues a client certificate that is not in any file. The service requires that the last certificate of the chain is the authority's.
+    /// Issues a client certificate for the discovery service. The agent writes it to no file. The service requires that the chain ends with
+    /// the CA certificate.
     fn identity(&self, desired: &DesiredState, secrets: &dyn Secrets, name: &str) -> Result<PemPair> {
         let mut certificates =
             Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;

@@ -393,7 +393,8 @@ fn stop_or_kill(systemd: &dyn Systemd, unit: &str, grace: Duration) -> Result<()
     })
 }
 
-/// The resources to keep, because they existed before the agent, and the resources to remove. A directory comes after its content.
+/// The resources that stay because they existed before the agent, and the resources to remove. In the second list, a directory comes after
+/// its content.
 fn kept_and_removed(record: &Record) -> (Vec<ResourceId>, Vec<ResourceId>) {
     let (mut kept, mut removed) = (Vec::new(), Vec::new());
     for (id, was_there) in record.claims() {

@@ -123,8 +123,8 @@ impl Host {
         }
         record.failure =
             Some(Failure::new(rolled_back.at.clone(), failure::Kind::RolledBack, &rolled_back.to_string()));
-        // A failed repair of the last good state does not replace the record of a change that was rejected earlier. So that change stays
-        // rejected, and every run retries the repair.
+        // A failed repair of the last good state does not replace the record of a change that was rejected earlier. The earlier change
+        // stays rejected, and every run retries the repair.
         let is_of_last_good = record.is_settled_with(&journal.attempt);
         if record.rolled_back.is_none() || !is_of_last_good {
             record.rolled_back = Some(rolled_back.clone());

@@ -18,7 +18,8 @@ const CONFIG: &str = "/etc/selinux/config";
 pub(crate) struct Policy(FileContexts);
 
 impl Policy {
-    /// Reads the policy of a root, by `read`; `None` if SELinux is disabled or the root has no policy.
+    /// Reads the policy of a root. `read` returns the content of a file in this root. `None` if SELinux is disabled or the root has no
+    /// policy.
     pub(crate) fn read(read: impl Fn(&str) -> Result<Option<Vec<u8>>>) -> Result<Option<Policy>> {
         let text = |path: &str| -> Result<Option<String>> {
             Ok(read(path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))

@@ -40,7 +40,8 @@ impl Staged {
         Staged::in_dir(root, Arc::new(dir), &name, mode, owner)
     }
 
-    /// Creates a file for the name `name` in `dir`. From the start, its owner, mode and label restrict who can read it.
+    /// Creates the temporary file that later gets the name `name` in `dir`. From its creation on, the file's owner, mode and label restrict
+    /// who can read it.
     pub(crate) fn in_dir(
         root: &Root,
         dir: Arc<Dir>,

@@ -30,8 +30,8 @@ pub(crate) enum Stamp {
     Image,
     /// For the manifest of a static pod: the digest of the files that the pod mounted at its last start.
     Pod,
-    /// For a unit: the text of the unit file of a package or of nodeup that the agent has overwritten. When the agent's unit is removed,
-    /// this text is restored.
+    /// For a unit whose file the agent has overwritten: the text of the earlier unit file, which comes from a package or from nodeup. When
+    /// the agent's unit is removed, this text is restored.
     Replaced,
     /// For a request to a remote service: the digest of the request.
     Remote,

@@ -23,8 +23,8 @@ use crate::system::systemd::UnitState;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Whether the machine is unchanged since the last successful run, and the agent's units run. Also true after a failed run
-    /// that changed nothing.
+    /// True if nothing on the machine has changed since the last successful run, and all units of the agent run. Also true after a failed
+    /// run that changed nothing.
     pub converged: bool,
     /// Whether the machine has never converged.
     pub never_converged: bool,

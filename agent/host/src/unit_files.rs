@@ -47,8 +47,8 @@ impl Host {
     }
 }
 
-/// Removes the file of the agent's unit, or restores the file that the agent overwrote. A mask at the file's path
-/// stays.
+/// Removes the unit file that the agent wrote. If the agent had overwritten a unit file of another program, restores
+/// that file instead. A mask at the path of the unit file stays.
 pub(crate) fn remove_unit(root: &Root, id: &ResourceId, dir: &Dir, name: &str) -> Result<()> {
     let path = unit_path(root, &id.name);
     if unit_overrides::find(root, &id.name)?.is_some_and(|theirs| theirs.path() == path) {

@@ -91,7 +91,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     // A server listens on each of the two machines. Each server could be kops-controller, which will be gone after a takeover.
     let (code, said) = cluster.check_takeover(&health);
     let servers = line(&said, "servers");
-    assert!(code == Some(4) && servers.contains("no report says that kops-agent runs there"), "{said}");
+    assert!(code == Some(4) && servers.contains("nor a pod shows that kops-agent runs there"), "{said}");
     assert!(servers.contains(&id(1)) && servers.contains(&id(2)), "{said}");
     report_controller(cluster, &id(1));
     let (code, said) = cluster.check_takeover(&health);

@@ -40,7 +40,7 @@ pub(super) async fn servers(
     };
     let without: Vec<String> = match without {
         Ok(without) => without.into_iter().collect(),
-        // This error does not matter: the control planes without a server are already known.
+        // Ignore this error, because the check fails anyway: machines cannot bootstrap at the control planes in `silent`.
         Err(_) if !silent.is_empty() => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -50,8 +50,8 @@ pub(super) async fn servers(
     }
     if !without.is_empty() {
         why.push(format!(
-            "a server listens on {}, but no report says that kops-agent runs there. Once kOps' kops-controller stops, machines may be \
-             unable to bootstrap there",
+            "a server listens on {}, but neither the Node nor a pod shows that kops-agent runs there. Once kOps' kops-controller stops, \
+             machines may be unable to bootstrap there",
             without.join(", ")
         ));
     }
@@ -74,8 +74,8 @@ async fn nodes_with_pods(client: &Client) -> Result<BTreeSet<String>> {
         Api::namespaced_with(client.clone(), lease::NAMESPACE, &ApiResource::erase::<Pod>(&()));
     let selected = ListParams::default().labels(&format!("k8s-app={PODS_OF_AGENT}"));
     let pods = within(pods.list(&selected)).await.context(
-        "listing the pods of kops-agent's controller, because not every control plane reports whether the controller runs there \
-         (packaging/kubernetes/rbac.yaml grants the right)",
+        "listing the pods of kops-agent's controller with the right from packaging/kubernetes/rbac.yaml, because not every control \
+         plane reports whether the controller runs there",
     )?;
     Ok(pods.items.into_iter().map(|found| pod(found).node).collect())
 }

@@ -53,7 +53,7 @@ impl Run<'_> {
         self.starts.state().under_way.push(UnderWay { unit: unit.name.clone(), act, digest, job });
     }
 
-    /// Waits a short time for the jobs that were requested without waiting. Records which units failed. Returns the units whose jobs are
+    /// Waits a short time for the jobs that [`Run::leave_job`] has requested. Records which units failed. Returns the units whose jobs are
     /// still running. A failed unit is no error.
     pub(super) async fn collect_jobs(&self) -> Result<Vec<String>> {
         let until = Instant::now() + self.host.waits.others;

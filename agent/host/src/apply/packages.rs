@@ -331,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_waits_for_the_package_manager_whatever_fails() {
-        // The package manager ends only after the run has received its message.
+        // In this test, the package manager ends only after the run has received the message `waiting for apt`.
         let (outcome, told, has_ended) = beside(false, Ok(1)).await;
         assert_eq!((outcome.unwrap(), has_ended), (1, true));
         assert!(told.contains(&"waiting for apt".to_owned()), "{told:?}");

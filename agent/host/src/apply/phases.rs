@@ -64,7 +64,7 @@ pub(super) struct Prepared<'a> {
     has_packages: bool,
     /// Whether systemd has not yet read a changed unit file.
     is_unread: bool,
-    /// The images that were already loaded.
+    /// The names of the images that `load_ahead` has already loaded.
     loaded: BTreeSet<String>,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Prepared<'a> {
             let unhealthy = host.unhealthy_pods(plan, changing).await?;
             for (pod, why) in &unhealthy {
                 progress.warned(&format!(
-                    "{pod} was not healthy before this run, so this run does not wait for it: {why}"
+                    "{pod} was not healthy before this run: {why}. So this run does not wait for it"
                 ));
             }
             changing.unhealthy = unhealthy.into_keys().collect();

@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
     pub(super) secrets: &'a dyn Secrets,
     pub(super) inputs: Inputs<'a>,
     pub(super) progress: &'a dyn Progress,
-    /// The progress of the change; `None` if the run does not wait until components are healthy.
+    /// The health waits and the journal of the change; `None` if the run does not wait until components are healthy.
     pub(super) changing: Option<Changing>,
     /// Whether systemd has not yet read changed unit files. Either an interrupted run changed these files, or another program changed them
     /// before the first run on this machine.
@@ -180,8 +180,9 @@ fn is_one_step(stage: Stage) -> bool {
     !matches!(stage, Stage::Packages | Stage::Runtime | Stage::Services)
 }
 
-/// Deletes the records (stamps) of the last starts of the units and static pods that will restart. Must be called before the unit files and
-/// manifests are written. If a restart is interrupted or fails, the next run retries the restart, although all files are already right.
+/// Deletes the stamps of the units and static pods that will start or restart. A stamp records the last start. Must be called before the
+/// unit files and manifests are written. Without a stamp, the next run retries an interrupted or failed restart, although all files are
+/// already right.
 fn forget_starts(root: &Root, plan: &Plan) -> Result<()> {
     let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
     plan.steps.iter().try_for_each(|step| match step.resource.kind {

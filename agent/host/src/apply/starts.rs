@@ -94,7 +94,7 @@ impl Starts {
         Error::of_failed(self.state().failed.clone())
     }
 
-    /// The error with all failures, if no pod can run because of them.
+    /// The error with all failures, if one of them keeps pods from running. `None` if pods can run in spite of the failures.
     pub(super) fn fatal_failures(&self) -> Option<Error> {
         self.failures().filter(|error| !error.kind().leaves_a_working_node())
     }

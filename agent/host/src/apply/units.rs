@@ -141,9 +141,9 @@ impl Run<'_> {
     }
 
     /// Handles the failure of a unit that pods wait for. If a change of a working node caused the failure, returns an error, which rolls
-    /// the change back. After any other failure, the run continues, and the health checks of the runtime and kubelet show whether they work
-    /// without the failed unit. A change does not cause the failure of a unit that did not run before: a hook, for example, may always
-    /// fail. The runtime and kubelet are exceptions from this rule.
+    /// the change back. After any other failure, the run continues. Then the health checks of the container runtime and of kubelet show
+    /// whether both work without the failed unit. If a unit did not run before the change, the change does not count as the cause of its
+    /// failure: a hook, for example, may always fail. This rule does not apply to the container runtime and kubelet.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
         // A full disk or a lost connection to systemd is not a failure of the unit.
         if !error.is_refusal() && !matches!(error, Error::Unhealthy { .. }) {
@@ -169,8 +169,8 @@ impl Run<'_> {
         Ok(unit_reading(unit, &self.found(read)?).map(|reading| reading.to_string()))
     }
 
-    /// An earlier agent version wrote unit files into a folder where they override upstream's units. Moves these files to upstream's
-    /// folder. The move comes last, so that an interrupted run does not change which unit file is used.
+    /// Moves unit files to upstream's folder. An earlier agent version wrote them into a folder where they override upstream's units.
+    /// Removes each old file last, so that an interrupted run does not change which unit file systemd uses.
     pub(super) fn move_units(&self) -> Result<()> {
         for step in &self.plan.steps {
             let is_moved = step

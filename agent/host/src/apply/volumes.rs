@@ -42,7 +42,8 @@ impl Run<'_> {
             return Err(error);
         }
         self.starts.note(&step.resource, &error);
-        // At the next boot, units must not start without the volume. If another file system is mounted at the path, it stays mounted.
+        // Write the boot unit although the mount failed, because at the next boot, units must not start without the volume. If another file
+        // system is mounted at the path, write no boot unit: the other file system stays mounted.
         match self.host.mounts.mounted(mount)? {
             None => self.host.mount_at_boot(mount),
             Some(_) => Ok(()),
@@ -62,7 +63,8 @@ impl Run<'_> {
         }
         self.host.root.make_dirs(&mount.path)?;
         let (mounts, device) = (Arc::clone(&self.host.mounts), mount.device.clone());
-        // Only the wait can be interrupted. The mount may create a file system, and a half-created file system would look like data.
+        // Only the wait can be interrupted. The mount must not be interrupted: it may create a file system, and a half-created file system
+        // would look like data.
         apart("waiting for a device", move || mounts.wait_for(&device)).await?;
         self.host.mounts.mount(mount)
     }

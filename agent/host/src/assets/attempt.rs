@@ -89,7 +89,8 @@ impl Body {
     }
 }
 
-/// Requests a file from byte `from` on. If the server has another version than `validator`, the answer is the whole file.
+/// Requests a file from byte `from` on. If the server has another version of the file than the version with the identifier `validator`, the
+/// answer is the whole file.
 pub(super) async fn open(
     client: &LocationClient,
     at: &Location,
@@ -173,7 +174,7 @@ fn strong_validator(headers: &HeaderMap) -> Option<String> {
     (knows_ranges && tag.starts_with('"')).then(|| tag.to_owned())
 }
 
-/// Turns an error status into an error. The message quotes the server's answer, unless it is a 404.
+/// Turns an error status into an error. If the server's answer is not a 404, 408, 425, 429, 5xx or redirect, the message quotes the answer.
 async fn refusal(answer: Response) -> Trouble {
     let status = answer.status();
     let said = format!("the server answered {status}");

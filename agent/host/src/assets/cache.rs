@@ -51,7 +51,7 @@ impl Cache {
     }
 
     fn new(dir: Dir) -> Result<Cache> {
-        // The lock is on a file that only root can open. The directory can be opened by any user, who could then lock it.
+        // The lock is on a file that only root can open, and not on the directory, because any user could open and lock the directory.
         let lock = dir.open_or_create(LOCK)?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| Error::Path {
             doing: "use",
@@ -157,7 +157,7 @@ impl Part {
             .map_err(|error| Error::path("write", self.dir.shown(&name), error))
     }
 
-    /// The noted URL, and the noted identifier of the version.
+    /// The URL and the server's version identifier that [`Part::note_validator`] wrote. `None` if there is no note.
     pub(super) fn validator(&self) -> Result<Option<(String, String)>> {
         let name = self.beside(VALIDATOR);
         if !matches!(self.dir.entry(&name)?, Some(Entry::File(_))) {

@@ -52,8 +52,8 @@ fn describes_the_next(entry: EntryType) -> bool {
         || entry.is_pax_global_extensions()
 }
 
-/// The path and size of a file, from the entries directly before the file's own entry. A field is `None` if these entries do not contain
-/// it.
+/// The path and size of a file, if the tar entries directly before the file's own entry state them. A field that they do not state is
+/// `None`.
 #[derive(Default)]
 struct Description {
     path: Option<Vec<u8>>,

@@ -27,7 +27,7 @@ pub struct Downloads {
 /// Deadlines, pauses and stall detection of downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadTimeouts {
-    /// A download fails if no mirror brings at least `least` new bytes for this long.
+    /// A download fails if no mirror delivers at least `least` new bytes within this time.
     pub give_up_after: Duration,
     /// The first pause after all mirrors have failed. The pause then about doubles with each retry, up to 30 seconds.
     pub pause: Duration,

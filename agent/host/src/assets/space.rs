@@ -22,7 +22,7 @@ struct Need {
 }
 
 impl Space {
-    /// Adds required space in a directory.
+    /// Adds `bytes` to the required space of the file system that contains `dir`.
     pub(super) fn add(&mut self, dir: &Dir, bytes: u64) -> Result<()> {
         let (device, free) = dir.free_space()?;
         let need = self.0.entry(device).or_insert_with(|| Need { folder: dir.shown(""), needed: 0, free });

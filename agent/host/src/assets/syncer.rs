@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use crate::error::{Error, Result};
 
-/// How many files may wait for the thread. If the queue is full, `sync` blocks.
+/// Maximum number of files in the queue of the syncing thread. If the queue is full, `sync` blocks.
 const WAITING: usize = 16;
 
 /// Passes files to a thread that syncs them.

@@ -11,7 +11,7 @@ use super::entries::for_each_file;
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 
-/// The maximum number of listed files of an archive. A node's archives have at most some tens of files.
+/// The maximum number of an archive's files that are listed. The archives of a node have at most some tens of files.
 const MOST_FILES: usize = 1000;
 /// The maximum number of names in an error.
 const NAMES_SHOWN: usize = 12;

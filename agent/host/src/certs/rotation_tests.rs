@@ -33,14 +33,14 @@ fn authority(id: &str) -> PemPair {
     PemPair { certificate, private_key }
 }
 
-/// The files on a machine in one phase of the rotation.
+/// The files on a machine in one phase of a CA rotation.
 struct Phase {
     certificate: String,
     ca: String,
     kubeconfig_ca: String,
 }
 
-/// The phases, each with its trusted CAs and its signing CA.
+/// The phases of a CA rotation, each with its trusted CAs and the ID of its signing CA.
 fn phases() -> Vec<Phase> {
     let (old, new) = (("1", authority("old")), ("2", authority("new")));
     [

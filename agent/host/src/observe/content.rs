@@ -92,8 +92,8 @@ impl Observer<'_> {
         !self.is_edited(file, sha256) && recognition::is_as_good(file, found, wanted)
     }
 
-    /// Whether someone has changed the file since the agent recorded it. Such a file is rewritten, even if the change has no effect.
-    /// `false` for a certificate's file, because another program may have issued the certificate again.
+    /// Whether someone has changed the file since the agent recorded it. An edited file is rewritten, even if its content is equivalent to
+    /// the wanted content. `false` for a certificate's file, because another program may have issued the certificate again.
     fn is_edited(&self, file: &File, sha256: &str) -> bool {
         let is_of_certificate = matches!(
             file.content,
@@ -125,8 +125,8 @@ impl Observer<'_> {
 
     /// The part of a found text that is free text of the specification ([`FreeText`]), according to the last applied state.
     pub(super) fn free_text_of(&self, id: &ResourceId, found: &str) -> Option<FreeText> {
-        // Errors do not matter, because the result only decides which text is shown. Without the last applied state, the free text of the
-        // desired file is used.
+        // Ignore errors, because the result only decides which text is shown to users. Without the last applied state, the caller uses the
+        // free text of the desired file.
         let read = || self.host.applied().ok().flatten().map(|applied| applied.desired());
         let (text, free_text) = match self.applied.get_or_init(read).as_ref()?.get(id)? {
             Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),
@@ -134,7 +134,7 @@ impl Observer<'_> {
             _ => return None,
         };
         match free_text {
-            // Line numbers are only valid if the text is identical.
+            // Line numbers are only valid if the found text is identical to the last applied text.
             Some(FreeText::Lines(_)) if text != found => None,
             free_text => free_text.clone(),
         }

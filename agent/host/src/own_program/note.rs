@@ -29,7 +29,7 @@ pub(super) struct Note {
     file: String,
     /// The services that were unhealthy before the switch to this program.
     pub(super) unhealthy: Vec<String>,
-    /// The agent's own resources that this program changes. The previous program noted them.
+    /// The agent's own resources that this program changes, as the previous program recorded them before the switch.
     own: Vec<String>,
     /// The SHA-256 of the program before the switch. Empty if it is unknown.
     previous: String,
@@ -64,7 +64,8 @@ impl Host {
         let unhealthy = services.iter().filter(|service| !service.was_healthy);
         let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
         let earlier = self.note()?;
-        // After an unfinished switch, the present program may belong to neither version.
+        // If the last switch is unfinished, the present program may be neither its old nor its new version. Then keep the recorded hash of
+        // the old version.
         let previous = if earlier.is_unfinished { earlier.previous } else { present.to_owned() };
         let is_unfinished = !packages.is_empty();
         let unchecked = earlier.unchecked;
@@ -87,7 +88,7 @@ impl Host {
         self.write_note(&note)
     }
 
-    /// Notes that the packages of the time before the switch are installed again.
+    /// Notes that the packages that the agent had before the switch are installed again.
     pub(super) fn note_packages_restored(&self) -> Result<()> {
         self.write_note(&Note { is_unfinished: false, ..self.note()? })
     }
@@ -126,7 +127,7 @@ impl Host {
         Ok(self.note()?.sha256 == sha256)
     }
 
-    /// The resources of the agent that the program with this SHA-256 may change on this node. The previous program noted them.
+    /// The resources of the agent that the program with this SHA-256 may change on this node, as the previous program recorded them.
     pub fn noted_own(&self, sha256: &str) -> Result<Vec<String>> {
         Ok(self.noted(sha256)?.own)
     }

@@ -13,9 +13,9 @@ use crate::system::packages::PackageVersion;
 const PACKAGES: [&str; 2] = ["kops-agent", "kops-agent-controller"];
 
 impl Host {
-    /// The packages that a failed switch restores: the installed packages of the agent, or the packages from the time before an earlier
-    /// switch that is unfinished. Empty if the package of the program is not completely installed, or if one of the packages is installed
-    /// in two versions. An interrupted transaction of rpm causes two versions.
+    /// The packages that are restored if a switch fails. If no switch is unfinished, these are the installed packages of the agent.
+    /// Otherwise these are the packages that the agent had before the unfinished switch. Empty if the package of the program is not
+    /// completely installed, or if one of the packages is installed in two versions. An interrupted transaction of rpm causes two versions.
     pub fn own_packages(&self) -> Result<Vec<PackageVersion>> {
         let unfinished = self.unfinished_packages()?;
         if !unfinished.is_empty() {
@@ -44,8 +44,8 @@ impl Host {
         self.packages.replace(packages, &Logged)
     }
 
-    /// Installs the packages from the time before the last switch, unless they are installed. If only the record of this success cannot be
-    /// written, for example on a full disk, the call succeeds.
+    /// Installs the packages that the agent had before the last switch, unless they are already installed. If the packages are installed
+    /// but this cannot be recorded, for example on a full disk, the call succeeds.
     pub fn restore_packages(&self) -> Result<()> {
         let packages = self.previous_packages()?;
         if !self.has_packages(&packages)? {
@@ -57,8 +57,8 @@ impl Host {
         Ok(())
     }
 
-    /// The command by which an operator installs the packages from the time before the last switch. `None` if these packages were not
-    /// noted.
+    /// The command by which an operator reinstalls the packages that the agent had before the last switch. `None` if no such packages are
+    /// recorded.
     pub fn command_of_previous_packages(&self) -> Result<Option<String>> {
         let packages = self.previous_packages()?;
         if packages.is_empty() {

@@ -274,7 +274,7 @@ fn a_program_is_unchecked_until_its_own_check_succeeds() {
     host.note_checked(&new).unwrap();
     assert_eq!(are_unchecked(), [false, false]);
 
-    // A later order names this program in another program file.
+    // Later, another program file names this program.
     host.note_check(ordered(&new, "g=")).unwrap();
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, false], true));
     assert_eq!(host.noted_own(&new).unwrap(), ["unit a.timer"]);
@@ -311,7 +311,7 @@ fn a_failed_switch_of_packages_goes_back_to_the_packages_from_before_it() {
     assert_eq!(host.own_packages().unwrap(), old);
     let command = host.command_of_previous_packages().unwrap();
     assert_eq!(command.as_deref(), Some("install kops-agent=0.1.0-1"));
-    // The next order finds the program that the killed process had installed.
+    // Repeat the switch. Now the present program is the one that the killed process had installed, with the hash `2`.
     host.note_switch(to, &[], Vec::new(), old.clone(), "2").unwrap();
     assert_eq!(host.previous_sha256().unwrap(), "1");
     host.restore_packages().unwrap();

@@ -69,7 +69,7 @@ pub(super) enum Was {
     Directory(Metadata),
     /// The target of a symbolic link.
     Symlink(String),
-    /// The agent had no unit that mounts this volume at boot. `mounted` says whether the volume was mounted.
+    /// Before the change, the agent had no unit that mounts this volume at boot. `mounted` says whether the volume was already mounted.
     Volume {
         mounted: bool,
     },

@@ -35,7 +35,7 @@ impl Host {
     /// run recognizes the failure by this text, and removes it.
     pub const RENEWING: &str = "renewing this node's certificates";
 
-    /// Whether certificates may be renewed now without other changes to the node.
+    /// Whether a run that only renews certificates may start now. If not, says why.
     pub fn renewing(&self) -> Result<Renewing> {
         let record = self.record()?;
         let put_off = |why: &str| Ok(Renewing::PutOff(why.to_owned()));
@@ -74,7 +74,7 @@ impl Host {
     }
 }
 
-/// Records a rolled-back renewal. Does not replace the record of a change that was rejected earlier, so that change stays rejected.
+/// Records a rolled-back renewal. Does not change `record.rolled_back`: if an earlier change was rejected, it stays rejected.
 pub(super) fn record_renewal_rolled_back(
     root: &Root,
     mut record: Record,

@@ -23,7 +23,8 @@ use crate::system::systemd::{Act, Job};
 use crate::waits::late;
 
 impl Host {
-    /// Restarts the units that the change has restarted or stopped. Returns the units that may still run the changed version.
+    /// Restarts, for a rollback, each unit that the change has restarted or stopped. Returns the units that may still run the changed
+    /// version.
     pub(super) async fn restart_units(
         &self,
         journal: &Journal,

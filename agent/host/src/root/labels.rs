@@ -74,7 +74,7 @@ impl Root {
         }
     }
 
-    /// Gives a link with a temporary name the label for its final name.
+    /// Labels a link that still has its temporary name. The label is the policy's label for the final name `name`.
     pub(crate) fn label_link(&self, dir: &Dir, temporary: &str, name: &str) -> Result<()> {
         let Some(label) = self.label(dir, name, FileKind::Symlink)? else { return Ok(()) };
         let path = proc_path(dir.fd.as_fd(), temporary);
@@ -126,7 +126,7 @@ impl Root {
             Ok(()) => Ok(true),
             // The file system stores no labels. SELinux uses one label for all its files.
             Err(Errno::NOTSUP) => Ok(false),
-            // Only root may set labels. The agent may run without root's rights on a root that is only a folder.
+            // Only the root user may set labels. If the target is only a folder and not this machine, the agent may run as another user.
             Err(Errno::PERM) if !self.is_machine() => Ok(false),
             Err(error) => Err(Error::path("set the SELinux label of", shown(), error)),
         }

@@ -15,9 +15,10 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use super::{DIRECTORY, Dir, Entry, Root};
 use crate::error::{Error, Result};
 
-/// The maximum number of nested folders that are open at a time. Programs nest fewer folders. A process can have this many files open.
+/// The maximum number of nested folders that are open at a time. Programs usually nest fewer folders, and the limit of open files of a
+/// process is higher.
 const DEEPEST: usize = 32;
-/// The maximum number of a directory's names in memory.
+/// The maximum number of names that are read from a directory at a time, to limit the memory.
 const NAMES_AT_ONCE: usize = 10_000;
 /// The name prefix of folders that were nested deeper than `DEEPEST` and were moved to the topmost folder. A number follows the prefix.
 const LIFTED: &str = ".kops-agent-removing-";
@@ -87,8 +88,8 @@ impl Dir {
         }
     }
 
-    /// Removes the content of this directory that is on the same mount. Device numbers do not distinguish mounts: a host folder that is
-    /// bind-mounted for a pod often has the same device number.
+    /// Removes the content of this directory that is on the same mount. Compares mounts and not device numbers, because a host folder that
+    /// is bind-mounted for a pod often has the same device number.
     fn clear(&self) -> Result<()> {
         let mut lifted = 0;
         loop {
@@ -185,7 +186,8 @@ mod tests {
     /// The number of nested folders. A process cannot have so many folders open, and a path cannot contain them. The innermost folder
     /// contains a file.
     const LEVELS: usize = 5000;
-    /// The variable that makes the test run as its own child process. Its value is the folder of the tree.
+    /// This environment variable tells the test that it runs as its own child process. Its value is the folder that contains the nested
+    /// folders.
     const CHILD: &str = "KOPS_AGENT_TEST_REMOVES";
 
     fn dig(at: &Path, name: &str) {

@@ -11,7 +11,8 @@ const FOLDERS: [&str; 5] = [
     "/lib/modprobe.d",
 ];
 
-/// The configuration line that prevents loading a module, and its file. `None` if no line does.
+/// The modprobe configuration line that prevents loading a module, and the path of the file with this line. `None` if
+/// no line prevents it.
 pub(super) fn forbidding_line(root: &Root, module: &str) -> Result<Option<String>> {
     for folder in FOLDERS {
         let Some(dir) = root.dir(folder)? else { continue };
@@ -26,8 +27,7 @@ pub(super) fn forbidding_line(root: &Root, module: &str) -> Result<Option<String
 }
 
 /// Whether a configuration line prevents loading a module. At boot, systemd does not load a blacklisted module. An
-/// `install` command also prevents loading if it is `true` or `false`. Any other `install` command may load the
-/// module.
+/// `install` line also prevents loading if its command is `true` or `false`. Any other command may load the module.
 fn forbids(line: &str, module: &str) -> bool {
     let same = |name: &str| name.replace('-', "_") == module.replace('-', "_");
     match line.split_whitespace().collect::<Vec<_>>()[..] {

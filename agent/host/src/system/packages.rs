@@ -301,8 +301,8 @@ impl PackageManager for Machine {
         let written = sources::write(&self.0, source, key, Some((0, 0)))?;
         let read = apt::update_from(&written.list, Waiting::reporting_to(progress));
         if read.is_err() {
-            // A bad repository would block every later installation, so its files are removed. Operator's files that
-            // they replaced are restored.
+            // A bad repository would block every later installation, so its files are removed. If these files replaced
+            // files of an operator, the operator's files are restored.
             written.revert(&self.0)?;
         }
         read

@@ -60,7 +60,7 @@ struct State {
     /// The number of recorded reboots. The recorder treats a requested reboot as done immediately.
     #[serde(skip_serializing_if = "is_zero")]
     reboots: u32,
-    /// When running static pods started, by `NAMESPACE/NAME`, in microseconds since 1970.
+    /// The start times of the running static pods, by `NAMESPACE/NAME`, in microseconds since 1970.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pods: BTreeMap<String, u64>,
     has_ipv6_prefix: bool,

@@ -29,7 +29,8 @@ fn is_same(one: &str, other: &str) -> bool {
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-/// The path at which this process sees the machine's own file or folder, outside the sandbox.
+/// The path at which this process finds the machine's file or folder `path`. In a sandbox, `path` itself may be hidden
+/// or read-only.
 pub(crate) fn on_machine(path: &str) -> PathBuf {
     if has_other_mounts() { below_machine(path) } else { PathBuf::from(path) }
 }

@@ -110,8 +110,8 @@ mod tests {
 
     use super::*;
 
-    /// Writes a program into its own folder by `cp`. If this process wrote the file, a child that another test forks
-    /// could inherit the open file. The kernel does not run a file that is open for writing.
+    /// Writes a program into its own folder. Uses `cp`, because a child that another test forks could inherit a file
+    /// that this process has open for writing. The kernel does not run a program file that is open for writing.
     fn program(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let (data, path) = (folder.path().join("data"), folder.path().join("program"));
@@ -121,7 +121,7 @@ mod tests {
         (folder, path)
     }
 
-    /// A dynamically linked program of this machine, with `old` replaced by `new` everywhere.
+    /// A copy of this machine's `/bin/true`, in which `new` replaces each `old`. `/bin/true` is linked dynamically.
     fn altered(old: &str, new: &str) -> (tempfile::TempDir, PathBuf) {
         assert_eq!(old.len(), new.len());
         let mut bytes = fs::read("/bin/true").unwrap();

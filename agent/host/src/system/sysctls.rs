@@ -19,7 +19,7 @@ const FOLDERS: [&str; 5] =
 /// sysctl(8) reads this file last. On Debian, systemd reads it too, through a link in `/etc/sysctl.d`.
 const LAST: &str = "/etc/sysctl.conf";
 
-/// Upstream's command, which sets the parameters of every file.
+/// Upstream's command, which sets the kernel parameters of all sysctl files.
 pub(super) const COMMAND: [&str; 2] = ["sysctl", "--system"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,8 +112,8 @@ fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)>
     others
 }
 
-/// The setting that overrides line `line` of file number `at`: the last one of all later settings for the parameter
-/// `path`. `None` if no later setting overrides this line.
+/// The setting that overrides line `line` of file number `at`. This is the last of all settings for the parameter
+/// `path` that come after this line. `None` if no such setting exists.
 fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option<(&'a str, &'a Setting)> {
     let again = all[at].1[line + 1..].iter().map(|later| (all[at].0.as_str(), later));
     let later = all[at + 1..]

@@ -87,7 +87,7 @@ async fn everything_is_rolled_back_if_kubelet_is_unhealthy() {
     let error = scene.converge(&node("bad")).await.unwrap_err();
     assert!(matches!(error, Error::FailedBefore(_)), "{error:?}");
     assert!(
-        error.to_string().contains("so it is not tried again: unit kubelet.service did not become healthy"),
+        error.to_string().contains("and rolled back: unit kubelet.service did not become healthy"),
         "{error}"
     );
     assert_eq!((scene.node.news(), scene.files()), (vec![], before.clone()));

@@ -20,7 +20,7 @@ const REASONS: [&str; 9] =
 /// systemd's message for a main process that exited with a failure (`SD_MESSAGE_UNIT_PROCESS_EXIT` of sd-messages.h).
 const PROCESS_EXIT: &str = "98e322203f7a4ed290d09fe03c09fe15";
 
-/// An entry of the journal (systemd.journal-fields(7)). Before version 232, systemd does not give each start an ID.
+/// An entry of the journal (systemd.journal-fields(7)). With systemd before version 232, entries have no IDs of unit starts.
 #[derive(Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 struct Entry {

@@ -15,7 +15,7 @@ use crate::system::processes::{name_of, numbers, unit};
 pub(super) struct Processes {
     /// The PID of the main process. 0 if no process runs.
     pub(super) main: u32,
-    /// The control group of all processes (`/system.slice/kubelet.service`). Empty if no process runs.
+    /// The control group of all processes of the unit (`/system.slice/kubelet.service`). Empty if no process runs.
     pub(super) group: String,
 }
 

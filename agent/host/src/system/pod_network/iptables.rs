@@ -67,7 +67,7 @@ fn targets(rule: &str) -> impl Iterator<Item = String> {
     pairs.filter(|(word, _)| word == "-j" || word == "-g").map(|(_, target)| target)
 }
 
-/// A rule without the text in quotes, such as comments.
+/// An iptables rule without its quoted text, such as comments.
 fn without_quoted(rule: &str) -> String {
     rule.replace("\\\"", "").split('"').step_by(2).collect()
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// The flag of `ipvsadm` for a service's protocol.
 type Protocol = &'static str;
 
-/// The addresses and ports that distinguish the pod network's services from an operator's.
+/// The addresses and ports that distinguish the IPVS services of the pod network from the IPVS services of an operator.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     pub(super) addresses: BTreeSet<String>,

@@ -17,7 +17,8 @@ use crate::system::packages::{PackageManager, PackageVersion, find_source, of_dp
 #[serde(default)]
 pub(super) struct Packaged {
     content: Option<PathBuf>,
-    /// The path at which the package installs the file. It is not relative to the recorder's root.
+    /// The path at which the package installs the file. It is an absolute path of the machine, not a path below the
+    /// recorder's root.
     path: PathBuf,
 }
 

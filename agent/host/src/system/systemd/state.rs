@@ -24,8 +24,8 @@ pub(super) const PROPERTIES: [&str; 10] = [
     "NeedDaemonReload",
 ];
 
-/// Derives a unit's state from its properties. `get` returns a property as `systemctl show` writes it in UTC. If the
-/// unit's type has no such property, `get` returns an empty string.
+/// Derives a unit's state from its properties. `get` returns a property as `systemctl show` prints it, with times in
+/// UTC. If the unit's type has no such property, `get` returns an empty string.
 pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitState {
     let enablement = match get("UnitFileState") {
         "enabled" | "alias" | "linked" => Enablement::Enabled,
