@@ -38,7 +38,7 @@ pub const OF_CONTROLLERS: Contest = Contest { lease: NAME, doing: "this process 
 
 /// Time after the last renewal until other processes may take the Lease.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// Time after the last renewal until the holder stops writing.
+/// Time after the last renewal until the holder stops writing to the API server.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Interval between two renewals by the holder, and between two checks by other processes.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);

@@ -76,7 +76,7 @@ pub struct Watched<T> {
     pub nodes: BTreeMap<String, T>,
     /// The Nodes of the pages that have arrived, while the list is not complete yet.
     listed: BTreeMap<String, T>,
-    /// Whether a list of all Nodes was complete at least once.
+    /// Whether a complete list of all Nodes has arrived at least once.
     pub is_complete: bool,
     part: fn(NodeObject) -> T,
 }

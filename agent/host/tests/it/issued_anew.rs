@@ -220,8 +220,8 @@ async fn other_names_and_another_authority_are_a_reason_to_restart() {
     let mut scene = Scene::new();
     scene.converge(&node(&["a.example.com"])).await.unwrap();
     scene.after = days(100);
-    // The wanted names have changed, and nodeup has written a certificate with the new names. This happens after
-    // `kops update cluster` and a reboot.
+    // The wanted names of a certificate have changed, and nodeup has written a certificate with the new names. This
+    // happens after `kops update cluster` and a reboot.
     scene.nodeup("1", &["b.example.com"]);
     let plan = scene.plan(&node(&["b.example.com"]));
     assert_eq!((restarts(&plan), goes_on(&plan)), (vec![MANIFEST], vec!["kubelet.service"]), "{plan:?}");

@@ -12,7 +12,7 @@ use std::process::Command;
 use kops_agent_tests::program::kops_agent;
 use kops_agent_tests::publishers::Publishers;
 
-/// A `nodeupconfig.yaml` in the corpus.
+/// A `nodeupconfig.yaml` in the conformance corpus.
 struct Pinned {
     /// A value of `--store-mirror`: the bucket's URL and its folder.
     mirror: String,

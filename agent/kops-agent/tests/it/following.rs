@@ -215,7 +215,7 @@ impl Following {
     fn run_at(&mut self, served: Served, arguments: &[&str]) -> Ended {
         drop(self.server.take());
         let server = KopsController::start_renewing_on(self.socket.try_clone().unwrap(), served).unwrap();
-        // The server gives this answer to a Node that is Ready.
+        // kops-controller gives this answer to a machine whose Node is Ready.
         let registered = Mood::Refusing(409, "");
         server.answer_next(&[registered.clone(), registered]);
         let ended = once(self.agent(arguments[0]).args(&arguments[1..]));

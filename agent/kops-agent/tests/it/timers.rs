@@ -115,7 +115,8 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     assert_eq!(is_there(), [false; 6], "a package brings them");
 }
 
-/// Without the timers, nothing would export the metrics of a machine that never becomes a node.
+/// A failed first run also installs the timers. Without them, nothing would export the metrics of a machine that never
+/// becomes a node.
 #[test]
 fn a_first_run_that_fails_is_in_the_metrics() {
     let script = BootScript::new();

@@ -39,7 +39,8 @@ fn a_document_has_few_findings_of_each_severity() {
     );
 }
 
-/// A group has many possible machines and versions, and each of them would report all wrong values of the group.
+/// The check derives the node of each possible machine and version of a group. Without a limit, each derivation would
+/// report all wrong values of the group.
 #[test]
 fn a_group_has_few_problems_of_its_nodes() {
     const MORE: &str = "so the others are not listed; correct these first\n";

@@ -43,7 +43,8 @@ impl Repository {
         Repository { files, texts, sources }
     }
 
-    /// The commands that the program's messages and the alerts advise. Each file is treated as a page.
+    /// The commands that the program's messages and the alerts advise: one page for each source file, and one for the
+    /// file of alerts.
     pub fn advice(&self) -> Vec<Page> {
         let alerts = "packaging/prometheus/rules.yaml";
         let alerts = advice(alerts, &self.script(alerts).unwrap_or_default());

@@ -329,7 +329,7 @@ fn canary_md_works_as_printed() {
     assert_eq!(conditions.len(), 2, "{policy:#}");
 }
 
-/// The page replaces the program of a boot script, and keeps the previous program. The example of `program.yaml` on the
+/// The page's commands replace the program of a boot script, and keep the previous program. The `program.yaml` on the
 /// page is valid.
 #[test]
 fn upgrade_md_works_as_printed() {
@@ -479,7 +479,7 @@ fn take_over_md_works_as_printed() {
     }
 }
 
-/// Also checks that the sources start each thread that the page names.
+/// Also checks that the page names only threads that the agent or tokio starts.
 #[test]
 fn redhat_md_works_as_printed() {
     let node = converged();
