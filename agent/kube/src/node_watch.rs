@@ -86,7 +86,7 @@ impl<T: PartialEq> Watched<T> {
         Watched { nodes: BTreeMap::new(), listed: BTreeMap::new(), is_complete: false, part }
     }
 
-    /// Applies a watch event. Returns whether a part may have changed.
+    /// Applies a watch event. Returns whether `nodes` may have changed.
     pub fn apply(&mut self, event: Event<NodeObject>) -> bool {
         match event {
             Event::Init => self.listed.clear(),

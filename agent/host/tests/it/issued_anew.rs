@@ -264,7 +264,7 @@ async fn a_second_authority_restarts_nothing_until_it_signs() {
 
 #[tokio::test]
 async fn on_the_first_sight_the_oldest_file_gives_the_age_of_the_loaded_certificates() {
-    // nodeup first ran `first_ran` days before noon. Everything started at noon. nodeup runs again on day 100.
+    // nodeup first ran `first_ran` days before noon. All components started at noon. nodeup runs again 100 days later.
     for (first_ran, is_restarted) in [(0, false), (150, false), (250, true)] {
         let mut scene = Scene::new();
         scene.converge(&node(&[])).await.unwrap();

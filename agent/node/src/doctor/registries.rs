@@ -32,7 +32,7 @@ pub struct Registries {
     /// The addresses of mirrors by the host of the registry. `*` stands for all registries without an entry.
     mirrors: BTreeMap<String, Vec<String>>,
     /// Whether the mirrors are in containerd's configuration. If not, each registry has its own file of mirrors.
-    /// containerd parses the addresses in this file differently.
+    /// containerd parses addresses differently in these two places.
     are_in_configuration: bool,
 }
 

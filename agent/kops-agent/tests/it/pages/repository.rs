@@ -199,7 +199,7 @@ impl Repository {
             .collect()
     }
 
-    /// Finds the reasons for which a machine or a Node is rejected, and that the page does not explain.
+    /// The reasons for which a machine or a Node is rejected, except those that the page explains.
     pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {

@@ -95,8 +95,8 @@ impl Walk {
             walk.stand_in(name, "");
         }
         walk.stand_in("sudo", r#"exec "$@""#);
-        // Copies the files of a release by their names, and prints the file of a `file://` URL. Prints the file
-        // `served` for every other URL.
+        // The stand-in for curl copies the files of a release by their names, and prints the file of a `file://` URL. For
+        // every other URL, it prints the file `served`.
         let download = format!(
             "for url; do :; done\ncase $url in\n*/releases/download/*) exec cp -- {}/\"${{url##*/}}\" . ;;\n\
              file://*) exec cat \"${{url#file://}}\" ;;\nesac\nexec cat {}",
