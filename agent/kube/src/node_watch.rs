@@ -105,7 +105,7 @@ impl<T: PartialEq> Watched<T> {
     }
 }
 
-/// Stores the part of a Node. Returns whether the part has changed.
+/// Stores the result of `part` for a Node. Returns whether this result has changed.
 fn put<T: PartialEq>(nodes: &mut BTreeMap<String, T>, node: NodeObject, part: fn(NodeObject) -> T) -> bool {
     let name = node.metadata.name.clone().unwrap_or_default();
     let part = part(node);

@@ -114,7 +114,8 @@ impl Scene {
         self.host().apply(&plan, desired, &self.keyset, &self.downloads, &Silent, SCOPE).await
     }
 
-    /// Runs nodeup, which reissues all certificates, trusts only the signing authority, and writes files as Go does.
+    /// Runs nodeup, which reissues all certificates, trusts only the signing authority, and writes a kubeconfig with another
+    /// text than the agent.
     fn nodeup(&self, signs: &str, sans: &[&str]) {
         let now = OffsetDateTime::from(self.now());
         let item = self.keyset.keyset_item("kubernetes-ca", signs).unwrap();
@@ -257,7 +258,8 @@ async fn a_second_authority_restarts_nothing_until_it_signs() {
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests(), before);
     }
-    // Authority 0 is older than the signing authority 1. So kubelet must trust authority 0, and restarts.
+    // kubelet must trust every authority that is not younger than the signing authority 1. Authority 0 is older, so kubelet
+    // restarts.
     scene.keyset.0.push(("0", authority_of("kubernetes-ca", 400)));
     assert_eq!(restarts(&scene.plan(&node(&[]))), ["kubelet.service"]);
 }

@@ -141,7 +141,7 @@ fn hashes_over_plain_http_give_a_warning_whatever_the_urls_of_the_downloads() {
         agent.env("http_proxy", proxy.url()).env("no_proxy", "127.0.0.1");
         agent
     };
-    // The container has a plain http URL.
+    // The container of Swift has a URL with `http`.
     let (node, swift) = node_with_container();
     let plain = Ended::from_command(node.agent("plan").envs(swift.environment()));
     plain.with(0, &[]);

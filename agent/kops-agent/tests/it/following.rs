@@ -255,7 +255,7 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     assert_ne!(promoted, created, "the next key signs kubelet's certificate");
     assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "{authorities}");
 
-    // From now on, the server accepts only certificates of the new key.
+    // From now on, the server accepts only certificates that the new key has signed.
     for is_done in [false, true] {
         let ended = node.run_promoted(&["converge", "--follow"], &next, &next.certificate);
         ended.with(0, &[]);

@@ -119,7 +119,7 @@ fn a_manifest_of_kops_has_a_limited_size() {
     let unknown = |count: usize| repeated(count, |number| format!("  unknown{number}: 1"));
     let cluster = format!("{CLUSTER}{}", unknown(6000));
     let told = "has more than 10,000 keys and values, unlike any manifest of kOps, so it is not checked\n";
-    // The group belongs to the cluster that is not checked. The missing check of the cluster is no error of the group.
+    // The group belongs to the cluster in `c.yaml`, which is too large to be checked. This is no error of the group.
     expect(
         &check_files(&[
             ("c.yaml", &cluster),

@@ -405,7 +405,7 @@ fn air_gapped_md_works_as_printed() {
     );
 }
 
-/// The drop-in of a control plane runs the unit's own command with one more flag.
+/// Also checks the page's drop-in for kops-agent-controller.service: it runs the unit's command with one more flag.
 #[test]
 fn monitoring_md_works_as_printed() {
     let node = converged();
