@@ -101,7 +101,7 @@ fn certificate() -> Certificate {
     }
 }
 
-/// A node with each kind of resource that gets a label.
+/// A node with each kind of resource that gets an SELinux label.
 fn node() -> DesiredState {
     let mut node = DesiredState::default();
     node.add(Directory::new("/etc/kubernetes/own"));

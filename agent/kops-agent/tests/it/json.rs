@@ -16,7 +16,7 @@ use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
 /// The verb, path and type of each field in the JSON of the commands in [`Scene`]. docs/support-policy.md promises
 /// these fields.
 const FIELDS: &str = include_str!("json/fields.txt");
-/// Objects whose fields depend on kOps or on the developer's machine. The list leaves out their inner fields.
+/// Objects whose fields depend on kOps or on the developer's machine. [`FIELDS`] leaves out their inner fields.
 const WITHOUT_INNER_FIELDS: [&str; 3] = ["config dump: boot", "config dump: config", "facts: interfaces"];
 
 #[test]

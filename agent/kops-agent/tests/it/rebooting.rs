@@ -32,7 +32,7 @@ fn order(rollout: &str, until: &str) -> String {
     .to_string()
 }
 
-/// A server with the Node of this machine. The Node is Ready in its first boot, and has an order.
+/// A server with the Node of this machine. The Node is Ready in its first boot, and its annotation has the order `order`.
 fn server(order: &str) -> ApiServer {
     ApiServer::with_nodes(vec![json!({
         "apiVersion": "v1", "kind": "Node", "spec": {},

@@ -95,7 +95,7 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     completed.with(0, &[]);
     assert_eq!((completed.stdout.as_str(), completed.stderr.as_str()), ("converge\n", ""));
 
-    // The advised command has the path of this program.
+    // The command that `status` advises has the path of this program.
     fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
     let drifted = script.ran(["status"]);
     assert!(drifted.stdout.contains(&format!("`{} verify`", program.display())), "{}", drifted.stdout);

@@ -96,7 +96,7 @@ impl Registries {
         mirrors.into_iter().flatten().map(|address| self.mirror(address)).chain([(own, url)]).collect()
     }
 
-    /// A mirror with its scheme, and the URL at which containerd expects the mirror's API (containerd:
+    /// A mirror's address with a scheme, and the URL at which containerd expects the mirror's API (containerd:
     /// `registryEndpoints` and `registryHosts` in pkg/cri/server/image_pull.go, and `parseHostConfig` in
     /// core/remotes/docker/config/hosts.go). Like containerd, leaves out the login and the query in an address.
     fn mirror(&self, address: &str) -> (String, Result<Url, String>) {
