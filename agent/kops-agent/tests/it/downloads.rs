@@ -26,7 +26,7 @@ pub(crate) fn stand_ins() -> BTreeMap<String, Vec<u8>> {
     releases().stand_ins().unwrap()
 }
 
-/// A node whose file repository is at `url`, instead of the example's own.
+/// A node whose file repository is at `url`, instead of the example cluster's own.
 pub(crate) fn node_with_repository(url: &str) -> Machine {
     let node = Machine::new(NODES);
     let mirror = node.downloads().url();

@@ -74,7 +74,8 @@ fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
         assert_eq!(told["superseded"], serde_json::Value::Null);
         assert!(status(&node, "text").stdout.contains("follows      its group"));
 
-        // At the next boot, the run has only the user-data.
+        // A run at the next boot has no `--follow`, and the user-data pins the first configuration. The node still keeps the
+        // configuration that it follows.
         for verb in ["converge", "verify", "plan"] {
             let stays = node.run(verb, &[]);
             stays.with(0, &[]);

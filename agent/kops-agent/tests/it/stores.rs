@@ -120,7 +120,7 @@ fn a_missing_variable_of_the_store_is_named() {
     assert_eq!(node.files(), [""; 0]);
 }
 
-/// The node would need seconds to verify a large number of certificates.
+/// Without a limit, the node would need seconds to verify a large number of certificates.
 #[test]
 fn a_server_of_s3_that_shows_many_certificates_is_refused() {
     let node = Machine::new(NODES);

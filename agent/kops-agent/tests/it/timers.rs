@@ -61,7 +61,7 @@ impl BootScript {
         UNITS.map(|unit| self.unit(unit).exists())
     }
 
-    /// Runs the command of the metrics service. Returns the file for node_exporter.
+    /// Runs the command of the metrics service. Returns the content of the file for node_exporter.
     fn written_metrics(&self) -> String {
         let folder = self.node.root().join("var/lib/prometheus/node-exporter");
         fs::create_dir_all(&folder).unwrap();

@@ -444,8 +444,8 @@ fn monitoring_md_works_as_printed() {
     walk.run_the_rest();
 }
 
-/// Step 2 makes control-plane mode a service, and adds the DNS name of kops-controller to the manifest of the API
-/// server.
+/// Step 2 of the page makes control-plane mode a service, and adds the DNS name of kops-controller to the manifest of the
+/// API server.
 #[test]
 fn take_over_md_works_as_printed() {
     let node = converged();
