@@ -280,7 +280,7 @@ impl Seen {
         Seen { version, at }
     }
 
-    /// Whether the Lease has not changed for longer than the duration that it states.
+    /// Whether the Lease has stayed unchanged for longer than its `leaseDurationSeconds`.
     pub fn has_expired(&self, lease: &Lease, now: Instant) -> bool {
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
         let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());

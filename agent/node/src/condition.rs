@@ -34,7 +34,7 @@ use crate::redaction::error_text;
 
 /// The name of this action in messages.
 pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
-/// How long the report may delay the end of a run.
+/// How long the report to the cluster may delay the end of a run.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for reading the programs of this machine. A slow disk must not use up [`TIMEOUT`].
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(3);

@@ -57,7 +57,7 @@ fn machine() -> Option<Machine> {
     Some(machine)
 }
 
-/// The type in the label of a path; empty if the path has no label.
+/// The type in the SELinux label of a path; empty if the path has no label.
 fn type_of(path: &Path) -> String {
     let mut buffer = [0; 256];
     let label = match lgetxattr(path, ATTRIBUTE, &mut buffer) {

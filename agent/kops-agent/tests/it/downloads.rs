@@ -194,7 +194,7 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
         quiet(Ended::from_command(agent.args(["-v", "8", "-o", "json"])));
     }
 
-    // The first mirror has no hashes, and the second mirror does not exist.
+    // The mirror of `node` does not exist, and the mirror of `node_without` has no hashes.
     let node = node_with_repository("http://robot:hunter2@127.0.0.1:9");
     let node_without = Machine::new(NODES);
     node_without

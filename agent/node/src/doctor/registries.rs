@@ -44,7 +44,8 @@ struct Token {
 }
 
 impl Registries {
-    /// The registries of a node. kOps writes no mirrors if the user replaces containerd's configuration, or installs containerd.
+    /// The registries of a node. They have no mirrors if the user replaces containerd's configuration or installs
+    /// containerd, because kOps then writes no mirrors.
     pub fn of_node(node: &NodeConfig) -> Registries {
         let config = node.containerd();
         if config.config_override.is_some() || config.skip_install {

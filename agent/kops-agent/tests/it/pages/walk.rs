@@ -185,7 +185,7 @@ impl Walk {
         }
     }
 
-    /// The first block in `language` on the page that begins with `begin`.
+    /// The first block of the page that is in `language` and begins with `begin`.
     fn block(&self, language: &str, begin: &str) -> &str {
         let mut blocks = self.page.blocks.iter();
         let block = blocks.find(|block| block.language == language && block.text.starts_with(begin));
@@ -199,7 +199,7 @@ fn program(path: &Path, script: &str) {
 }
 
 /// A script that runs the agent for this machine, and confirms `reset`. `fleet`, `doctor` and `config assets --check`
-/// may exit with 4, because the example has problems.
+/// may exit with 4, because the example cluster has problems.
 fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
     let store = &node.cluster.store;
     let variables: String =
