@@ -145,7 +145,7 @@ fn corpus() -> Option<PathBuf> {
     folders.map(|folder| folder.join("shared/conformance")).find(|folder| folder.join("cases").is_dir())
 }
 
-/// For each node of the corpus, the time to derive its desired state, and its name.
+/// For each node of the conformance corpus, the time to derive its desired state, and its name.
 fn decide_all(corpus: &Path) -> Vec<(Duration, String)> {
     let cases = fs::read_dir(corpus.join("cases")).unwrap().map(|case| case.unwrap().path());
     cases

@@ -88,7 +88,6 @@ pub fn print_node_config(node: &Value, output: Output) -> Result<u8> {
     }
 }
 
-/// Prints the origins of values.
 pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
     if output == Output::Json {
         return print_json(&lines);

@@ -184,7 +184,7 @@ impl Connection {
         authorization: Authorization,
     ) -> Result<Connection> {
         let url: Uri =
-            server.parse().with_context(|| format!("the API server's URL {server:?} is not a URL"))?;
+            server.parse().with_context(|| format!("the API server's address {server:?} is not a URL"))?;
         if !matches!(url.scheme_str(), Some("https" | "http")) {
             let problem = format!("the API server's URL {server:?} does not begin with https://");
             return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());

@@ -38,7 +38,7 @@ pub const OF_CONTROLLERS: Contest = Contest { lease: NAME, doing: "this process 
 
 /// Time after the last renewal until other processes may take the Lease.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// Time after the last renewal until the holder stops writing.
+/// Time after the last renewal until the holder stops writing to the API server.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Interval between two renewals by the holder, and between two checks by other processes.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
@@ -280,7 +280,7 @@ impl Seen {
         Seen { version, at }
     }
 
-    /// Whether the Lease has not changed for longer than the duration that it states.
+    /// Whether the Lease has stayed unchanged for longer than its `leaseDurationSeconds`.
     pub fn has_expired(&self, lease: &Lease, now: Instant) -> bool {
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
         let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());

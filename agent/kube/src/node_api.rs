@@ -182,7 +182,6 @@ impl Nodes {
         Nodes { api: Api::all_with(client.clone(), &resource()), client }
     }
 
-    /// The API for listing and watching Nodes.
     pub fn api(&self) -> Api<NodeObject> {
         self.api.clone()
     }

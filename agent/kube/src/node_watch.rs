@@ -76,7 +76,7 @@ pub struct Watched<T> {
     pub nodes: BTreeMap<String, T>,
     /// The Nodes of the pages that have arrived, while the list is not complete yet.
     listed: BTreeMap<String, T>,
-    /// Whether a list of all Nodes was complete at least once.
+    /// Whether a complete list of all Nodes has arrived at least once.
     pub is_complete: bool,
     part: fn(NodeObject) -> T,
 }
@@ -86,7 +86,7 @@ impl<T: PartialEq> Watched<T> {
         Watched { nodes: BTreeMap::new(), listed: BTreeMap::new(), is_complete: false, part }
     }
 
-    /// Applies a watch event. Returns whether a part may have changed.
+    /// Applies a watch event. Returns whether `nodes` may have changed.
     pub fn apply(&mut self, event: Event<NodeObject>) -> bool {
         match event {
             Event::Init => self.listed.clear(),
@@ -105,7 +105,7 @@ impl<T: PartialEq> Watched<T> {
     }
 }
 
-/// Stores the part of a Node. Returns whether the part has changed.
+/// Stores the result of `part` for a Node. Returns whether this result has changed.
 fn put<T: PartialEq>(nodes: &mut BTreeMap<String, T>, node: NodeObject, part: fn(NodeObject) -> T) -> bool {
     let name = node.metadata.name.clone().unwrap_or_default();
     let part = part(node);

@@ -71,7 +71,7 @@ pub struct Backoff<P> {
 }
 
 impl<P: FnMut() -> Duration> Backoff<P> {
-    /// The time begins at this call. Every attempt starts within `deadline`. Each call of `pause` returns the next
+    /// The time `deadline` begins at this call, and every attempt starts within it. Each call of `pause` returns the next
     /// pause.
     pub fn new(deadline: Duration, pause: P) -> Backoff<P> {
         Backoff { start: Instant::now(), deadline, pause }

@@ -26,7 +26,7 @@ pub fn read(node: &NodeConfig, program: &Path) -> Result<AddonsService> {
     };
     let settings = settings.map_err(|problem| {
         Failure::new(Kind::ControlPlaneSettings, format!(
-            "{source} {problem}, so {} cannot tell which add-ons to apply; run `kops update cluster --yes`, or leave add-ons to kOps with \
+            "{source} {problem}, so it is unknown which add-ons {} must apply; run `kops update cluster --yes`, or leave add-ons to kOps with \
              {}=false",
             ADDONS.flag, ADDONS.variable
         ))

@@ -110,7 +110,7 @@ async fn carry_out(
         host.keep_begun(&applied).context("saving the configuration before it is applied")?;
     }
     let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;
-    // If pods can run despite the failure, all other changes have been applied.
+    // If the run failed but pods can run, all changes have been applied except the failed ones.
     let is_applied = outcome.as_ref().map_or_else(|error| error.kind().leaves_a_working_node(), |_| true);
     if is_applied && !decision.is_last_applied {
         host.keep_applied(&applied).context("saving the applied configuration")?;

@@ -34,7 +34,7 @@ use crate::redaction::error_text;
 
 /// The name of this action in messages.
 pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
-/// How long the report may delay the end of a run.
+/// How long the report to the cluster may delay the end of a run.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for reading the programs of this machine. A slow disk must not use up [`TIMEOUT`].
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(3);
@@ -218,9 +218,9 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
 }
 
-/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or is about to
-/// restart the service: the service ends itself when its configuration or kubeconfig changes. With `None`, the report
-/// leaves the Node's annotation `kops-agent/controller` unchanged.
+/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer. Also `None` if
+/// systemd is about to restart the service, which ends itself when its configuration or kubeconfig changes. With `None`,
+/// the report leaves the Node's annotation `kops-agent/controller` unchanged.
 fn runs_controller(host: &Host) -> Option<bool> {
     host.runs(CONTROLLER_UNIT)
         .inspect_err(|error| log::debug!("this report leaves out {CONTROLLER_UNIT}: {error}"))

@@ -156,7 +156,7 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
             .and_then(|_lock| remembered::keep(&remembered::read(root).told_in(boot_id), &host, root));
         kept.unwrap_or_else(|error| {
             log::warn!(
-                "cannot record that this machine reported itself as ready to its group; a later run repeats \
+                "cannot record that this machine has reported its readiness to its group; a later run repeats \
                  the report: {}",
                 error_text(&error)
             );

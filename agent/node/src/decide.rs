@@ -233,7 +233,7 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
 }
 
 /// The mistakes for every possible machine of the group. A mistake that only some of the possible machines have is a
-/// warning. Fails if there are mistakes, and this machine may not read a file that the desired state depends on.
+/// warning. Fails only if there are mistakes and this machine also may not read a file that the desired state depends on.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
     match problems.is_empty() || denied.is_empty() {
@@ -310,8 +310,8 @@ fn refused(problems: Problems, denied: &[String]) -> anyhow::Error {
         return wrong(problems);
     }
     let problem = format!(
-        "cannot determine this node's configuration without files of the state store that this machine may not read now:\n  {}\nWithout \
-         these files: {problems}",
+        "cannot determine this node's configuration without files of the state store that this machine may not read now:\n  {}\nProblems \
+         without these files: {problems}",
         denied.join("\n  ")
     );
     Failure::new(Kind::StoreForbidden, problem).into()

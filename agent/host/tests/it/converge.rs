@@ -255,7 +255,7 @@ async fn the_next_run_repeats_a_failed_command() {
     assert!(machine.plan(&host(), &desired).is_empty());
 }
 
-/// A kernel whose parameters differ from the files until they are set again.
+/// A kernel whose parameters differ from the files until a command sets these parameters again.
 struct Altered(AtomicUsize);
 
 impl Commands for Altered {

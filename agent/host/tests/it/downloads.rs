@@ -310,8 +310,8 @@ async fn a_changed_archive_or_a_changed_file_is_installed_anew() {
 #[tokio::test]
 async fn a_cache_outside_the_root_is_shared_even_from_another_file_system() {
     let (one, two, mirror) = (Machine::new(), Machine::new(), mirror());
-    // If /dev/shm exists, the cache is on another file system than the machines' root directories. Then files are
-    // copied.
+    // If /dev/shm exists, the cache is on another file system than the machines' root directories. Then each run must
+    // copy the files from the cache.
     let cache = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let bytes = body(1000);
     let url = mirror.put("/a", &bytes);

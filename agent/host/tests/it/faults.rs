@@ -98,7 +98,7 @@ impl Node {
         self.machine.converge_with(&self.host(), desired).await
     }
 
-    /// The resources that a run reported as failed.
+    /// Converges. Returns the resources that the run reports as failed.
     async fn failures(&self, desired: &DesiredState) -> Vec<FailedResource> {
         match self.converge(desired).await {
             Err(Error::Resources(failed)) => failed,

@@ -34,8 +34,8 @@ fn node() -> DesiredState {
     state
 }
 
-/// A Debian machine after a run of nodeup. All files have the time `MORNING`. The processes started ten seconds after
-/// that.
+/// A Debian machine after a run of nodeup. All files have the modification time `MORNING`. The processes started ten
+/// seconds later.
 struct Scene(Machine);
 
 impl Scene {

@@ -114,7 +114,8 @@ impl Scene {
         self.host().apply(&plan, desired, &self.keyset, &self.downloads, &Silent, SCOPE).await
     }
 
-    /// Runs nodeup, which reissues all certificates, trusts only the signing authority, and writes files as Go does.
+    /// Runs nodeup, which reissues all certificates, trusts only the signing authority, and writes a kubeconfig with another
+    /// text than the agent.
     fn nodeup(&self, signs: &str, sans: &[&str]) {
         let now = OffsetDateTime::from(self.now());
         let item = self.keyset.keyset_item("kubernetes-ca", signs).unwrap();
@@ -220,8 +221,8 @@ async fn other_names_and_another_authority_are_a_reason_to_restart() {
     let mut scene = Scene::new();
     scene.converge(&node(&["a.example.com"])).await.unwrap();
     scene.after = days(100);
-    // The wanted names have changed, and nodeup has written a certificate with the new names. This happens after
-    // `kops update cluster` and a reboot.
+    // The wanted names of a certificate have changed, and nodeup has written a certificate with the new names. This
+    // happens after `kops update cluster` and a reboot.
     scene.nodeup("1", &["b.example.com"]);
     let plan = scene.plan(&node(&["b.example.com"]));
     assert_eq!((restarts(&plan), goes_on(&plan)), (vec![MANIFEST], vec!["kubelet.service"]), "{plan:?}");
@@ -257,14 +258,15 @@ async fn a_second_authority_restarts_nothing_until_it_signs() {
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests(), before);
     }
-    // Authority 0 is older than the signing authority 1. So kubelet must trust authority 0, and restarts.
+    // kubelet must trust every authority that is not younger than the signing authority 1. Authority 0 is older, so kubelet
+    // restarts.
     scene.keyset.0.push(("0", authority_of("kubernetes-ca", 400)));
     assert_eq!(restarts(&scene.plan(&node(&[]))), ["kubelet.service"]);
 }
 
 #[tokio::test]
 async fn on_the_first_sight_the_oldest_file_gives_the_age_of_the_loaded_certificates() {
-    // nodeup first ran `first_ran` days before noon. Everything started at noon. nodeup runs again on day 100.
+    // nodeup first ran `first_ran` days before noon. All components started at noon. nodeup runs again 100 days later.
     for (first_ran, is_restarted) in [(0, false), (150, false), (250, true)] {
         let mut scene = Scene::new();
         scene.converge(&node(&[])).await.unwrap();

@@ -372,7 +372,7 @@ async fn nothing_is_written_chowned_or_removed_through_a_users_link() {
     }
     assert_eq!(machine.read("/etc/ours"), "ours");
 
-    // The link's target already has another user's file of the same name.
+    // The link's target, /etc, already has a file `config` of another user.
     fs::write(machine.path("/etc/config"), "kubeconfig").unwrap();
     let host = machine.host();
     let reset = host.plan_reset(&[], &[], &[]).unwrap();

@@ -14,7 +14,7 @@ use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::*;
 use kops_agent_spec::failure::{self, Failure};
 
-/// A remote that counts its requests. It fails `failures` times.
+/// A remote that counts its requests. The first `failures` registrations fail.
 struct Counting {
     assigned: AtomicUsize,
     registered: Mutex<Vec<PemPair>>,
@@ -71,7 +71,7 @@ async fn a_discovery_service_that_is_down_does_not_block_a_new_node() {
     machine.converge_with(&host(), &desired).await.unwrap();
     assert!(machine.plan(&host(), &desired).is_empty());
     assert_eq!(remote.assigned.load(Ordering::SeqCst), 1);
-    // Every run registers again, because the service may have forgotten the registration.
+    // Every run repeats the registration, because the discovery service may have forgotten it.
     machine.converge_with(&host(), &desired).await.unwrap();
     let registered = remote.registered.lock();
     assert_eq!(registered.len(), 3);

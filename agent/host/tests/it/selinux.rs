@@ -57,7 +57,7 @@ fn machine() -> Option<Machine> {
     Some(machine)
 }
 
-/// The type in the label of a path; empty if the path has no label.
+/// The type in the SELinux label of a path; empty if the path has no label.
 fn type_of(path: &Path) -> String {
     let mut buffer = [0; 256];
     let label = match lgetxattr(path, ATTRIBUTE, &mut buffer) {
@@ -101,7 +101,7 @@ fn certificate() -> Certificate {
     }
 }
 
-/// A node with each kind of resource that gets a label.
+/// A node with each kind of resource that gets an SELinux label.
 fn node() -> DesiredState {
     let mut node = DesiredState::default();
     node.add(Directory::new("/etc/kubernetes/own"));

@@ -187,7 +187,7 @@ async fn the_first_run_on_a_working_node_is_rolled_back_if_kubelet_is_unhealthy(
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
     assert!(error.to_string().contains("rolled back to what was there before kops-agent"), "{error}");
     assert_eq!(machine.read(KUBELET_CONFIG), before);
-    // After the rollback, the files are equivalent to the files before the first run.
+    // The rollback restored nodeup's files. They are equivalent to this desired state, so the run keeps them.
     machine.converge_with(&picky(), &node("1")).await.unwrap();
     assert_eq!(machine.read(KUBELET_CONFIG), before);
 }

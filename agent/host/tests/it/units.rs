@@ -39,8 +39,8 @@ struct Units {
     blocked_by: BTreeMap<String, String>,
     /// Units whose start process is running.
     starting: BTreeSet<String>,
-    /// Units that wait for the unit that runs the agent. A value is the unit through which the key waits. `None`
-    /// means that the key waits directly.
+    /// The keys are units that wait for the unit that runs the agent. A value is the unit in between. `None` means
+    /// that no unit is in between.
     after_this_run: BTreeMap<String, Option<String>>,
     asked: Vec<String>,
 }
@@ -200,7 +200,7 @@ impl Node {
         self.machine.converge_with(&self.host(), desired).await
     }
 
-    /// The units that a run named as failed.
+    /// Converges. Returns the units that have failed according to the error of the run.
     async fn failures(&self, desired: &DesiredState) -> Vec<String> {
         match self.converge(desired).await {
             Err(Error::Units(failed)) => failed.into_iter().map(|failed| failed.unit).collect(),
@@ -345,7 +345,7 @@ async fn the_next_run_joins_a_slow_start_that_pods_wait_for() {
     it.units().starting.insert("disk.service".into());
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     it.news();
-    // The start process of the unit continues while the agent runs twice.
+    // During the next two runs of the agent, the unit's start process is still running.
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     assert_eq!(it.news(), ["start disk.service", "start disk.service"]);

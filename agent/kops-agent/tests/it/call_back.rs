@@ -54,7 +54,7 @@ fn certificates_beside_a_strangers_own_cost_a_joining_node_nothing() {
     apart("nameserver 127.0.0.1\n", || {
         let worker = Worker::new();
         let server = worker.kops_controller();
-        // The node listens while it waits for kops-controller's answer.
+        // While the node waits for kops-controller's answer, it listens for the call-back.
         server.answer_next(&[const { Mood::Silent }; 60]);
         let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
         let folder = worker.machine.folder();

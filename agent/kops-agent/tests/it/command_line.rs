@@ -70,7 +70,7 @@ fn agent(arguments: &[&str]) -> Ended {
     Ended::from_command(command().args(arguments))
 }
 
-/// The program with an environment that asks for backtraces, as developers and units may have it.
+/// A call of the program whose environment asks for backtraces. Developers and units may set this variable.
 fn command() -> Command {
     let mut command = Command::new(example::agent());
     command.env_clear().env("RUST_BACKTRACE", "1");

@@ -15,7 +15,7 @@ use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 use sha2::{Digest, Sha256};
 
 const CONFIGURATION: i32 = 3;
-/// The image of the example's workers.
+/// The image of the example cluster's workers.
 const UBUNTU: &str = "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server-20261014";
 /// The output of `config check` for the example cluster.
 const CLEAN: &str =

@@ -12,7 +12,7 @@ use std::process::Command;
 use kops_agent_tests::program::kops_agent;
 use kops_agent_tests::publishers::Publishers;
 
-/// A `nodeupconfig.yaml` in the corpus.
+/// A `nodeupconfig.yaml` in the conformance corpus.
 struct Pinned {
     /// A value of `--store-mirror`: the bucket's URL and its folder.
     mirror: String,
@@ -147,8 +147,8 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
     eprintln!("{compared} of {compared} derived configs are byte-identical");
 }
 
-/// The derivation takes the addresses of load balancers (`ApiserverAdditionalIPs`) from the nodeupconfig that kOps
-/// wrote. Unlike the stores of releases, the stores from kOps' main branch contain no such addresses.
+/// The stores of releases contain addresses of load balancers (`ApiserverAdditionalIPs`), unlike the stores from kOps'
+/// main branch. The derivation takes these addresses from the nodeupconfig that kOps wrote.
 #[test]
 fn the_bytes_are_those_of_each_release() {
     let Some(corpus) = corpus() else { return };

@@ -26,7 +26,7 @@ pub(crate) fn stand_ins() -> BTreeMap<String, Vec<u8>> {
     releases().stand_ins().unwrap()
 }
 
-/// A node whose file repository is at `url`, instead of the example's own.
+/// A node whose file repository is at `url`, instead of the example cluster's own.
 pub(crate) fn node_with_repository(url: &str) -> Machine {
     let node = Machine::new(NODES);
     let mirror = node.downloads().url();
@@ -141,7 +141,7 @@ fn hashes_over_plain_http_give_a_warning_whatever_the_urls_of_the_downloads() {
         agent.env("http_proxy", proxy.url()).env("no_proxy", "127.0.0.1");
         agent
     };
-    // The container has a plain http URL.
+    // The container of Swift has a URL with `http`.
     let (node, swift) = node_with_container();
     let plain = Ended::from_command(node.agent("plan").envs(swift.environment()));
     plain.with(0, &[]);
@@ -194,7 +194,7 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
         quiet(Ended::from_command(agent.args(["-v", "8", "-o", "json"])));
     }
 
-    // The first mirror has no hashes, and the second mirror does not exist.
+    // The mirror of `node` does not exist, and the mirror of `node_without` has no hashes.
     let node = node_with_repository("http://robot:hunter2@127.0.0.1:9");
     let node_without = Machine::new(NODES);
     node_without

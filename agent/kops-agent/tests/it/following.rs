@@ -74,7 +74,8 @@ fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
         assert_eq!(told["superseded"], serde_json::Value::Null);
         assert!(status(&node, "text").stdout.contains("follows      its group"));
 
-        // At the next boot, the run has only the user-data.
+        // A run at the next boot has no `--follow`, and the user-data pins the first configuration. The node still keeps the
+        // configuration that it follows.
         for verb in ["converge", "verify", "plan"] {
             let stays = node.run(verb, &[]);
             stays.with(0, &[]);
@@ -215,7 +216,7 @@ impl Following {
     fn run_at(&mut self, served: Served, arguments: &[&str]) -> Ended {
         drop(self.server.take());
         let server = KopsController::start_renewing_on(self.socket.try_clone().unwrap(), served).unwrap();
-        // The server gives this answer to a Node that is Ready.
+        // kops-controller gives this answer to a machine whose Node is Ready.
         let registered = Mood::Refusing(409, "");
         server.answer_next(&[registered.clone(), registered]);
         let ended = once(self.agent(arguments[0]).args(&arguments[1..]));
@@ -255,7 +256,7 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     assert_ne!(promoted, created, "the next key signs kubelet's certificate");
     assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "{authorities}");
 
-    // From now on, the server accepts only certificates of the new key.
+    // From now on, the server accepts only certificates that the new key has signed.
     for is_done in [false, true] {
         let ended = node.run_promoted(&["converge", "--follow"], &next, &next.certificate);
         ended.with(0, &[]);

@@ -84,7 +84,7 @@ fn specify(machine: &Machine, round: usize) {
     fs::write(machine.cluster.store.cluster_folder().join("secrets/dockerconfig"), secret).unwrap();
 }
 
-/// Removes all free text from the store's files.
+/// Undoes [`specify`]: restores the store's original files, and removes the registry logins.
 fn unspecify(machine: &Machine) {
     for path in [
         "cluster-completed.spec",

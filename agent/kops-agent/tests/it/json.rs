@@ -16,7 +16,7 @@ use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
 /// The verb, path and type of each field in the JSON of the commands in [`Scene`]. docs/support-policy.md promises
 /// these fields.
 const FIELDS: &str = include_str!("json/fields.txt");
-/// Objects whose fields depend on kOps or on the developer's machine. The list leaves out their inner fields.
+/// Objects whose fields depend on kOps or on the developer's machine. [`FIELDS`] leaves out their inner fields.
 const WITHOUT_INNER_FIELDS: [&str; 3] = ["config dump: boot", "config dump: config", "facts: interfaces"];
 
 #[test]
@@ -41,12 +41,12 @@ fn json_of_every_verb_says_its_version_and_keeps_its_fields() {
     let kept: BTreeSet<String> = FIELDS.lines().map(str::to_owned).collect();
     let lost: Vec<&String> = kept.difference(&fields).collect();
     assert!(lost.is_empty(), "fields are missing, or have another type: {lost:#?}");
-    // The facts of a developer's machine may have more fields than the list.
+    // The facts of a developer's machine may have more fields than `FIELDS`.
     let new: Vec<&String> = fields.difference(&kept).filter(|field| !field.starts_with("facts: ")).collect();
     assert!(new.is_empty(), "add these fields to tests/it/json/fields.txt: {new:#?}");
 }
 
-/// Adds the type of a value, and the fields in it with their types.
+/// Adds the path and the type of a value to `fields`, and does the same for all fields in the value.
 fn note(path: &str, value: &Value, fields: &mut BTreeSet<String>) {
     let kind = match value {
         Value::Null => "null",

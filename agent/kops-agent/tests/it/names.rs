@@ -31,8 +31,8 @@ fn machine() -> (Machine, Downloads) {
     (machine, mirror)
 }
 
-/// Converges the worker. The name server fails for the first `store` questions about the store's name, and the first
-/// `mirror` questions about the mirror's name.
+/// Converges the worker. The name server fails for the first `store` questions about the store's name, and for the
+/// first `mirror` questions about the mirror's name.
 fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) -> Ended {
     let names = NameServer::start(fault, &[(STORE, store), (MIRROR, mirror)]).unwrap();
     let mut agent = machine.agent("converge");

@@ -32,7 +32,7 @@ fn order(rollout: &str, until: &str) -> String {
     .to_string()
 }
 
-/// A server with the Node of this machine. The Node is Ready in its first boot, and has an order.
+/// A server with the Node of this machine. The Node is Ready in its first boot, and its annotation has the order `order`.
 fn server(order: &str) -> ApiServer {
     ApiServer::with_nodes(vec![json!({
         "apiVersion": "v1", "kind": "Node", "spec": {},
@@ -62,7 +62,8 @@ fn reboots(machine: &Machine) -> usize {
     read(machine, REQUESTS).matches("systemd: reboot").count()
 }
 
-/// Whether the machine has rebooted. The request to reboot is recorded before the reboot.
+/// Whether the scratch root has recorded a reboot in its state. It records the request to reboot earlier, in another
+/// file.
 fn is_in_another_boot(machine: &Machine) -> bool {
     let state: Value = serde_json::from_str(&read(machine, STATE)).unwrap();
     state["reboots"].as_u64().is_some_and(|reboots| reboots > 0)

@@ -18,7 +18,7 @@ use kops_agent_tests::openstack::swift::{Mood, Swift};
 use kops_agent_tests::openstack::{SECRET, TOKEN as OPENSTACK_TOKEN};
 use kops_agent_tests::proxy::Proxy;
 
-/// The URL of the example's store with `scheme`.
+/// The URL of the example cluster's store, with the scheme `scheme`.
 fn config_base(scheme: &str) -> String {
     CONFIG_BASE.replace("s3://", &format!("{scheme}://"))
 }
@@ -120,7 +120,7 @@ fn a_missing_variable_of_the_store_is_named() {
     assert_eq!(node.files(), [""; 0]);
 }
 
-/// The node would need seconds to verify a large number of certificates.
+/// Without a limit, the node would need seconds to verify a large number of certificates.
 #[test]
 fn a_server_of_s3_that_shows_many_certificates_is_refused() {
     let node = Machine::new(NODES);
@@ -135,7 +135,7 @@ fn a_server_of_s3_that_shows_many_certificates_is_refused() {
     assert_eq!(server.requests(), [""; 0]);
 }
 
-/// The example's store on a web server with TLS.
+/// The example cluster's store on a web server with TLS.
 struct Published {
     server: Downloads,
     host: &'static str,

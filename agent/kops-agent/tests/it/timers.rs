@@ -61,7 +61,7 @@ impl BootScript {
         UNITS.map(|unit| self.unit(unit).exists())
     }
 
-    /// Runs the command of the metrics service. Returns the file for node_exporter.
+    /// Runs the command of the metrics service. Returns the content of the file for node_exporter.
     fn written_metrics(&self) -> String {
         let folder = self.node.root().join("var/lib/prometheus/node-exporter");
         fs::create_dir_all(&folder).unwrap();
@@ -95,7 +95,7 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     completed.with(0, &[]);
     assert_eq!((completed.stdout.as_str(), completed.stderr.as_str()), ("converge\n", ""));
 
-    // The advised command has the path of this program.
+    // The command that `status` advises has the path of this program.
     fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
     let drifted = script.ran(["status"]);
     assert!(drifted.stdout.contains(&format!("`{} verify`", program.display())), "{}", drifted.stdout);
@@ -115,7 +115,8 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     assert_eq!(is_there(), [false; 6], "a package brings them");
 }
 
-/// Without the timers, nothing would export the metrics of a machine that never becomes a node.
+/// A failed first run also installs the timers. Without them, nothing would export the metrics of a machine that never
+/// becomes a node.
 #[test]
 fn a_first_run_that_fails_is_in_the_metrics() {
     let script = BootScript::new();

@@ -72,8 +72,8 @@ impl Scene {
         scene.after(&converged)
     }
 
-    /// A control plane whose facts come from the metadata service `imds`. A new program also reads the facts from
-    /// `imds` while it is tested.
+    /// A control plane whose facts come from the metadata service `imds`. While the agent tests a new program, this
+    /// program reads the facts from `imds`, too.
     fn observing(imds: &LoopbackServer) -> Scene {
         Scene::pinned(imds).0
     }

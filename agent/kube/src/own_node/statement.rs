@@ -32,8 +32,8 @@ const USER_OF_NODE: &str = "system:node:";
 /// Why a report to the Node failed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Untold {
-    /// kubelet's kubeconfig is missing or unreadable. The machine is no node yet, or this process does not run as
-    /// root.
+    /// kubelet's kubeconfig is missing, because the machine is no node yet. Or it is unreadable, because this process
+    /// does not run as root.
     NoKubeconfig(String),
     /// The cluster has no Node with this name, because kubelet has not registered the Node yet.
     NotRegistered(String),

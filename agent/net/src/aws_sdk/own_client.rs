@@ -100,7 +100,7 @@ fn readable(answer: Response) -> Result<HttpResponse, BoxError> {
 
 fn failed(error: reqwest::Error) -> ConnectorError {
     let (is_timeout, is_builder) = (error.is_timeout(), error.is_builder());
-    // The error must not contain the URL, as in the SDK's own errors.
+    // Like the SDK's own errors, this error must not contain the URL.
     let error = error.without_url().into();
     match () {
         () if is_timeout => ConnectorError::timeout(error),

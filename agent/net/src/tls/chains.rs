@@ -198,7 +198,7 @@ mod tests {
         roots
     }
 
-    /// Authorities with the same name that have signed nothing. webpki tries them in every order.
+    /// Authorities with the same name, which have signed nothing. To build a chain, webpki tries them in every order.
     fn decoys(name: &str, count: usize) -> Vec<CertificateDer<'static>> {
         (0..count).map(|_| der(&Authority::new(name).unwrap().pem)).collect()
     }
@@ -220,8 +220,8 @@ mod tests {
             judged.map(drop).map_err(|error| error.to_string())
         };
         assert_eq!(judge(&[]), Ok(()));
-        // A client may not even send the authority's own certificate beside its own: an exception could be a loophole
-        // for a stranger.
+        // A client may send only its own certificate. Not even the authority's certificate is accepted with it, because
+        // an exception could be a loophole for a stranger.
         for beside in [vec![der(&authority.pem)], decoys("ours", 20), decoys("other", 1)] {
             let refused = judge(&beside).unwrap_err();
             assert!(refused.contains("show only the client's certificate"), "{refused}");

@@ -146,7 +146,6 @@ fn runs_systemd(root: &Path) -> Seen<bool> {
     }
 }
 
-/// The reason why a file cannot be read.
 fn unreadable(path: &Path, error: Error) -> Unseen {
     Unseen::new(kops_agent_host::Error::path("look at", path.display().to_string(), error))
 }

@@ -32,7 +32,7 @@ pub struct Registries {
     /// The addresses of mirrors by the host of the registry. `*` stands for all registries without an entry.
     mirrors: BTreeMap<String, Vec<String>>,
     /// Whether the mirrors are in containerd's configuration. If not, each registry has its own file of mirrors.
-    /// containerd parses the addresses in this file differently.
+    /// containerd parses addresses differently in these two places.
     are_in_configuration: bool,
 }
 
@@ -44,7 +44,8 @@ struct Token {
 }
 
 impl Registries {
-    /// The registries of a node. kOps writes no mirrors if the user replaces containerd's configuration, or installs containerd.
+    /// The registries of a node. They have no mirrors if the user replaces containerd's configuration or installs
+    /// containerd, because kOps then writes no mirrors.
     pub fn of_node(node: &NodeConfig) -> Registries {
         let config = node.containerd();
         if config.config_override.is_some() || config.skip_install {
@@ -96,7 +97,7 @@ impl Registries {
         mirrors.into_iter().flatten().map(|address| self.mirror(address)).chain([(own, url)]).collect()
     }
 
-    /// A mirror with its scheme, and the URL at which containerd expects the mirror's API (containerd:
+    /// A mirror's address with a scheme, and the URL at which containerd expects the mirror's API (containerd:
     /// `registryEndpoints` and `registryHosts` in pkg/cri/server/image_pull.go, and `parseHostConfig` in
     /// core/remotes/docker/config/hosts.go). Like containerd, leaves out the login and the query in an address.
     fn mirror(&self, address: &str) -> (String, Result<Url, String>) {

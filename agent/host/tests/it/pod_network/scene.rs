@@ -80,8 +80,8 @@ pub(super) fn shown() -> String {
         nft --numeric list ruleset; ipset list -name; ip -oneline link show | cut -d ' ' -f 2")
 }
 
-/// An operator's rules, in the built-in chains, in the operator's own chain, and in the operator's own tables. Some
-/// rules contain names of the pod network.
+/// Creates an operator's rules, in the built-in chains, in the operator's own chain, and in the operator's own tables.
+/// Some rules contain names of the pod network.
 pub(super) fn operators_rules() {
     for kind in ["iptables-nft", "iptables-legacy"] {
         let v6 = kind.replacen("ip", "ip6", 1);
@@ -129,7 +129,7 @@ END
         ip link add mine0 type bridge; ip link add veth-mine type veth peer name cni0-mine");
 }
 
-/// The remains of the pod network in iptables, for one address family. Source:
+/// Creates remains of the pod network in iptables, for one address family. Source of the names:
 /// agent/host/src/system/pod_network/names.rs.
 pub(super) fn left_in_iptables(program: &str, pods: &str, service: &str, set_prefix: &str) {
     let rules = format!(
@@ -245,7 +245,7 @@ COMMIT
     feed(program, &rules);
 }
 
-/// The remains of kube-proxy and network plugins in nftables, links and ipsets.
+/// Creates remains of kube-proxy and network plugins in nftables, links and ipsets.
 pub(super) fn left_elsewhere() {
     sh("nft -f - <<'END'
 table ip kube-proxy { chain services { }; chain nat-prerouting { type nat hook prerouting priority dstnat; policy accept; jump services; }; }

@@ -39,7 +39,8 @@ fn a_document_has_few_findings_of_each_severity() {
     );
 }
 
-/// A group has many possible machines and versions, and each of them would report all wrong values of the group.
+/// The check derives the node of each possible machine and version of a group. Without a limit, each derivation would
+/// report all wrong values of the group.
 #[test]
 fn a_group_has_few_problems_of_its_nodes() {
     const MORE: &str = "so the others are not listed; correct these first\n";
@@ -118,7 +119,7 @@ fn a_manifest_of_kops_has_a_limited_size() {
     let unknown = |count: usize| repeated(count, |number| format!("  unknown{number}: 1"));
     let cluster = format!("{CLUSTER}{}", unknown(6000));
     let told = "has more than 10,000 keys and values, unlike any manifest of kOps, so it is not checked\n";
-    // The group belongs to the cluster that is not checked. The missing check of the cluster is no error of the group.
+    // The group belongs to the cluster in `c.yaml`, which is too large to be checked. This is no error of the group.
     expect(
         &check_files(&[
             ("c.yaml", &cluster),

@@ -25,7 +25,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// The kubelet of the example's worker. Its certificate is as old as the instance.
+    /// The kubelet of the example cluster's worker. Its certificate is as old as the instance.
     pub fn of_worker() -> Kubelet {
         Kubelet {
             organization: "system:nodes",

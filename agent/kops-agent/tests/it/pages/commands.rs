@@ -81,7 +81,7 @@ fn parts(line: &str) -> Vec<String> {
     parts.into_iter().filter(|words| !words.is_empty()).map(|words| words.join(" ")).collect()
 }
 
-/// A flag that no verb has. The program checks all arguments before this flag and then fails, so it changes nothing.
+/// A flag that no verb has. The program first checks all arguments to its left, and then fails. So it changes nothing.
 const UNKNOWN: &str = "--no-such-flag-of-any-page";
 
 impl Call {
@@ -276,7 +276,7 @@ pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
         }) else {
             continue;
         };
-        // Another test checks the paths. A script outside of the checkout may be missing.
+        // A script outside of the checkout may be missing. Another test checks the paths on the page.
         let Some(script) = repository.script(program) else { continue };
         for flag in words.filter_map(flag) {
             if !script.contains(flag) {

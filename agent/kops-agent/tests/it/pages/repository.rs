@@ -43,7 +43,8 @@ impl Repository {
         Repository { files, texts, sources }
     }
 
-    /// The commands that the program's messages and the alerts advise. Each file is treated as a page.
+    /// The commands that the program's messages and the alerts advise: one page for each source file, and one for the
+    /// file of alerts.
     pub fn advice(&self) -> Vec<Page> {
         let alerts = "packaging/prometheus/rules.yaml";
         let alerts = advice(alerts, &self.script(alerts).unwrap_or_default());
@@ -198,7 +199,7 @@ impl Repository {
             .collect()
     }
 
-    /// Finds the reasons for which a machine or a Node is rejected, and that the page does not explain.
+    /// The reasons for which a machine or a Node is rejected, except those that the page explains.
     pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {

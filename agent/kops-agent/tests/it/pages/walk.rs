@@ -95,8 +95,8 @@ impl Walk {
             walk.stand_in(name, "");
         }
         walk.stand_in("sudo", r#"exec "$@""#);
-        // Copies the files of a release by their names, and prints the file of a `file://` URL. Prints the file
-        // `served` for every other URL.
+        // The stand-in for curl copies the files of a release by their names, and prints the file of a `file://` URL. For
+        // every other URL, it prints the file `served`.
         let download = format!(
             "for url; do :; done\ncase $url in\n*/releases/download/*) exec cp -- {}/\"${{url##*/}}\" . ;;\n\
              file://*) exec cat \"${{url#file://}}\" ;;\nesac\nexec cat {}",
@@ -185,7 +185,7 @@ impl Walk {
         }
     }
 
-    /// The first block in `language` on the page that begins with `begin`.
+    /// The first block of the page that is in `language` and begins with `begin`.
     fn block(&self, language: &str, begin: &str) -> &str {
         let mut blocks = self.page.blocks.iter();
         let block = blocks.find(|block| block.language == language && block.text.starts_with(begin));
@@ -199,7 +199,7 @@ fn program(path: &Path, script: &str) {
 }
 
 /// A script that runs the agent for this machine, and confirms `reset`. `fleet`, `doctor` and `config assets --check`
-/// may exit with 4, because the example has problems.
+/// may exit with 4, because the example cluster has problems.
 fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
     let store = &node.cluster.store;
     let variables: String =
@@ -329,7 +329,7 @@ fn canary_md_works_as_printed() {
     assert_eq!(conditions.len(), 2, "{policy:#}");
 }
 
-/// The page replaces the program of a boot script, and keeps the previous program. The example of `program.yaml` on the
+/// The page's commands replace the program of a boot script, and keep the previous program. The `program.yaml` on the
 /// page is valid.
 #[test]
 fn upgrade_md_works_as_printed() {
@@ -405,7 +405,7 @@ fn air_gapped_md_works_as_printed() {
     );
 }
 
-/// The drop-in of a control plane runs the unit's own command with one more flag.
+/// Also checks the page's drop-in for kops-agent-controller.service: it runs the unit's command with one more flag.
 #[test]
 fn monitoring_md_works_as_printed() {
     let node = converged();
@@ -444,8 +444,8 @@ fn monitoring_md_works_as_printed() {
     walk.run_the_rest();
 }
 
-/// Step 2 makes control-plane mode a service, and adds the DNS name of kops-controller to the manifest of the API
-/// server.
+/// Step 2 of the page makes control-plane mode a service, and adds the DNS name of kops-controller to the manifest of the
+/// API server.
 #[test]
 fn take_over_md_works_as_printed() {
     let node = converged();
@@ -479,7 +479,7 @@ fn take_over_md_works_as_printed() {
     }
 }
 
-/// Also checks that the sources start each thread that the page names.
+/// Also checks that the page names only threads that the agent or tokio starts.
 #[test]
 fn redhat_md_works_as_printed() {
     let node = converged();

@@ -84,8 +84,8 @@ impl Logins {
     }
 }
 
-/// The host and the path in the name of an entry. The name may be a URL. The paths `/v1/` and `/v2/` mean all images
-/// of the host.
+/// The host and the path in the name of an entry of `auths`. The name may be a URL. The paths `/v1/` and `/v2/` mean all
+/// images of the host.
 fn key(server: &str) -> String {
     let rest =
         ["https://", "http://"].iter().find_map(|scheme| server.strip_prefix(scheme)).unwrap_or(server);

@@ -9,11 +9,11 @@ use super::{Walk, checkout, converged};
 
 const FOLDER: &str = "packaging/golden-image";
 const PACKAGE: &str = concat!("kops-agent_", env!("CARGO_PKG_VERSION"), "-1_amd64.deb");
-/// The repository in the blueprint, which operators replace by their own.
+/// The package repository in the blueprint of image-builder. Operators replace it by their own.
 const REPOSITORY: &str = "https://packages.example.com/rpm";
 
-/// Packer's template declares the variables of the page. After the reset on the page, the machine is no longer a node.
-/// The page enables the same units as the script `provision`.
+/// Packer's template must declare the variables of the page. After the page's reset, the machine must no longer be a
+/// node. The page's commands must enable the same units as the script `provision`.
 #[test]
 fn golden_image_md_works_as_printed() {
     let node = converged();
