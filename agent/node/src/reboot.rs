@@ -99,7 +99,7 @@ fn not_rebooted(problem: impl Into<String>) -> Failure {
 /// is Ready.
 async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<()> {
     service_manager::doing("uncordoning this node after its reboot");
-    // The node stays cordoned if an operator has cordoned it.
+    // This call does not uncordon a node that an operator has cordoned.
     pacing::uncordon_once_alone(root, UNCORDONED_WITHIN).await.context("uncordoning this node")?;
     if has_slot(root) {
         // With the lock, no other run takes the slot before this run releases it.

@@ -119,7 +119,7 @@ impl Place<'_> {
         if running == wanted.sha256 {
             // The ordered program already runs. So it no longer matters whether the order is still valid.
             change.settle().await?;
-            // `settle` has released the lock: if the API server does not answer, other runs must not wait for this report.
+            // `settle` has released the lock, so other runs do not wait for this report if the API server does not answer.
             condition::tell_within(root, TOLD_WITHIN).await?;
             return Ok(Handled::Completed);
         }
@@ -154,7 +154,7 @@ impl Place<'_> {
         Ok(Handled::ProgramInPlace)
     }
 
-    /// Whether an order for the program file of `order` has already installed or checked the present program.
+    /// Whether `order`, or an earlier order with the same program file, has already installed or checked the present program.
     fn has_program_of(&self, order: &Order) -> bool {
         let is_noted = || {
             let present = sha256_of(self.path)?;

@@ -223,7 +223,7 @@ struct Wrong {
     is_too_costly: bool,
 }
 
-/// Refuses files that exceed a limit: a pull request must not decide how long the check takes, or how much memory it needs.
+/// Refuses files that exceed a limit, because a pull request must not decide how long the check takes, or how much memory it needs.
 fn within(count: usize, most: usize, shown: &str) -> Result<()> {
     if count <= most {
         return Ok(());

@@ -102,9 +102,9 @@ pub(super) async fn take(
     }
 }
 
-/// Whether a run may continue without a slot if no answer says anything about slots. A run that needs a slot never may. Any other run may if
-/// pacing was not asked for, or if this machine's API server does not answer: the run may be about to repair this server.
-/// `api_server_answers` is `None` if the machine has no API server.
+/// Whether a run may continue without a slot if no answer says anything about slots. A run that needs a slot must not continue. Any other
+/// run may continue if pacing was not asked for, or if this machine's API server does not answer, because the run may be about to repair
+/// this server. `api_server_answers` is `None` if the machine has no API server.
 fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
     !pacing.needs_slot && (!pacing.is_asked_for || api_server_answers == Some(false))
 }
@@ -112,9 +112,9 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 /// The answers that a waiting run has got.
 #[derive(Debug, Default)]
 struct ReceivedAnswers {
-    /// When an answer last said that no slot is free for this node.
+    /// The time of the last answer that no slot is free for this node.
     busy: Option<Instant>,
-    /// Since when no answer has said anything about slots. `None` if the last answer was about slots.
+    /// The time since which no answer has said anything about slots. `None` if the last answer was about slots.
     unknown: Option<Instant>,
     /// Whether the answer at `busy` named another control plane that is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,

@@ -44,7 +44,7 @@ pub enum SecretFact {
     Unread(String),
     /// A run of the agent has written files on this machine, so the machine may have secrets of the cluster.
     Claims,
-    /// A state lists all secrets of the cluster that this machine has.
+    /// The desired state or a state saved on this machine lists all secrets of the cluster that this machine has.
     Told,
     /// Why a place that may have secrets could not be examined.
     Untold(String),
@@ -89,7 +89,7 @@ pub async fn of_environment(root: &Path, known: &[SecretFact]) -> Vec<SecretFact
     known
 }
 
-/// The texts of the files on this machine that may be secret. Needs no store.
+/// The texts that may be secret in files of this machine. Needs no store.
 pub async fn of_files(root: &Path) -> Vec<SecretFact> {
     // If the root is missing, no secrets of a machine below this root can be in the journal.
     if !root.is_dir() {

@@ -201,8 +201,8 @@ fn last_line(output: &Output) -> String {
 pub(super) struct Changes {
     /// Resources that serve only kops-agent itself, such as its timers.
     pub(super) own: Vec<String>,
-    /// All other resources. Also services of kops-agent that would be added or removed, and resources that the program would adopt or
-    /// cannot repair.
+    /// Resources that do not serve only kops-agent. Also services of kops-agent that would be added or removed, and resources that the
+    /// program would adopt or cannot repair.
     pub(super) others: Vec<String>,
 }
 

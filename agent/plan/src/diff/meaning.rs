@@ -226,7 +226,8 @@ fn collect_strings<'a>(value: &'a Value, strings: &mut BTreeSet<&'a str>) {
 
 // Other texts: comparison by directives, variables or lines.
 
-/// The values of each directive in each section, in order. Lines outside sections and lines that are not directives stay unchanged.
+/// The values of each directive in each section, in order. Lines outside sections are in a section with an empty name. A line that is not a
+/// directive is a key with an empty value.
 fn sections(text: &str) -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let mut sections: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     let mut section = String::new();

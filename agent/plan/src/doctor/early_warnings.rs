@@ -82,8 +82,8 @@ pub fn clock_unsynchronized(is_synchronized: &Seen<bool>) -> EarlyWarning {
     }
 }
 
-/// Whether a certificate of the node expires soon, although kops-agent renews certificates long before. `first` is the certificate that
-/// expires first. `unreadable` is the file of a certificate whose expiry is unknown.
+/// Whether a certificate of the node expires soon, although kops-agent renews certificates long before they expire. `first` is the
+/// certificate that expires first. `unreadable` is the file of a certificate whose expiry is unknown.
 pub fn certificate_expires_soon(
     first: Option<&FirstCertificate>,
     unreadable: Option<&str>,
