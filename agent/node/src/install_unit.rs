@@ -132,8 +132,8 @@ fn sync(file: &Path) -> io::Result<()> {
     file.parent().map_or(Ok(()), sync_one)
 }
 
-/// The files of the unit. The unit itself is not in this state: [`Host::apply`] would start the unit and wait for it.
-/// The unit's run would wait for the lock, which this run holds.
+/// The files of the unit. The unit itself is not in this state, because [`Host::apply`] would start the unit and wait for it. But the
+/// unit's run would wait for the lock, which this run holds.
 fn desired(unit_file: &str, unit: String, environment: String) -> DesiredState {
     let mut desired = DesiredState::default();
     let environment = Content::SecretText(vec![SecretPiece::Text(environment)]);

@@ -35,7 +35,7 @@ pub struct Materials {
     environment: Environment,
 }
 
-/// The keys and secrets of a state that could be read, and the reasons why other keys and secrets could not be read.
+/// The keys and secrets that could be read for a state, and the reasons why its other keys and secrets could not be read.
 #[derive(Default)]
 pub struct Read {
     /// Keysets of the store, by name.
@@ -92,8 +92,8 @@ impl Materials {
         keysets.chain(secrets).chain(keys).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
     }
 
-    /// The state, with the texts of secrets in place of references. Output that other users can read must not contain
-    /// this state.
+    /// The state, with the texts of secrets in place of references to secrets. Output that other users can read must not contain this
+    /// state.
     pub fn filled_in(&self, state: &DesiredState) -> Result<DesiredState> {
         let mut whole = DesiredState::default();
         for (id, resource) in state.iter() {

@@ -66,7 +66,7 @@ impl OwnService {
 }
 
 /// Whether a variable asks for `what` as a service; `None` if the variable is unset or empty. Fails if the value is
-/// neither `true` nor `false`: a different spelling of `true` must not mean `false`.
+/// neither `true` nor `false`, because a different spelling of `true` must not mean `false`.
 pub fn yes_or_no(variable: &str, what: &str, value: Option<&str>) -> Result<Option<bool>, Failure> {
     match value {
         Some("true") => Ok(Some(true)),

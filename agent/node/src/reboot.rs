@@ -121,8 +121,8 @@ async fn release(conf: &Path, root: &Path, host: &Host, order: &Order) {
     }
 }
 
-/// Whether a reboot of the machine below `root` needs a slot. A machine needs a slot even if its kubelet does not run:
-/// kubelet may be restarting, and an etcd member or an API server may run on the machine. A scratch root needs no slot.
+/// Whether a reboot of the machine below `root` needs a slot. A machine needs a slot even if its kubelet does not run, because kubelet may
+/// be restarting, and an etcd member or an API server may run on the machine. A scratch root needs no slot.
 fn has_slot(root: &Path) -> bool {
     root == Path::new("/")
 }

@@ -70,8 +70,9 @@ pub async fn carry_out(
     }
 }
 
-/// If the last check of this process's program has not succeeded, reports to the cluster that the program is unchecked. A later order
-/// replaces the outcome of the failed order, but does not replace this report. A failure of the report is only logged.
+/// If the last check of this process's program has not succeeded, reports to the cluster that the program is unchecked. The outcome of the
+/// order also shows the failed check, but a later order replaces that outcome. A later order does not replace this report. A failure of the
+/// report is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {
@@ -98,7 +99,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Carries the order out, and fails as [`carry_out`] does. The errors do not say which program is in place.
+    /// Carries the order out. Fails like [`carry_out`], but the errors do not say which program is in place.
     async fn carry_out(&self, order: &Order, orders: &Orders, began: SystemTime) -> Result<Handled> {
         let Place { conf, root, host, path, .. } = *self;
         host.remove_tried_program(path)?;
@@ -204,7 +205,7 @@ impl Place<'_> {
     }
 }
 
-/// Reads the program file: from the state store, or from the server if this machine does not read the store.
+/// Reads the program file: from the state store, or from kops-controller if this machine does not read the store.
 async fn program_file(conf: &Path, root: &Path, host: &Host, boot: &BootConfig) -> Result<ProgramFile> {
     let Some(base) = boot.store_base() else {
         let (server, text) = controller(conf, root, host).await?.program_file().await?;
@@ -293,7 +294,7 @@ impl Change<'_> {
             host.note_switch(self.ordered(), &services, own, Vec::new(), &sha256_of(path)?)?;
             host.switch_program(path, new)?;
             log::info!(
-                "{path} is version {} of kops-agent; the previous one is {path}.previous",
+                "{path} is version {} of kops-agent; the previous version is {path}.previous",
                 file.version
             );
         }

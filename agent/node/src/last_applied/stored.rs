@@ -109,7 +109,7 @@ fn take_from_machine(
     Ok(true)
 }
 
-/// Requests to the store are not retried here: the run has already retried the store for long enough.
+/// Requests to the store are not retried here, because the run has already retried the store for long enough.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
     attempt: Duration::from_secs(15),

@@ -218,8 +218,8 @@ impl Contents {
 struct Wrong {
     finding: Finding,
     is_error: bool,
-    /// Whether reading the document takes too much time or memory. Such a document is always an error, even if it does not name kOps' API:
-    /// a kOps manifest may write its `apiVersion` with escapes.
+    /// Whether reading the document takes too much time or memory. This is always an error, even if the document does not name kOps' API,
+    /// because a kOps manifest may write its `apiVersion` with escapes.
     is_too_costly: bool,
 }
 

@@ -163,7 +163,7 @@ impl Nodes<'_> {
     }
 
     /// The finding that some groups are not checked, because there are too many groups or machines. If there are too many machines, the
-    /// finding is an error: a pull request must not hide its mistakes behind large manifests.
+    /// finding is an error, because a pull request must not hide its mistakes behind large manifests.
     pub(super) fn undecided(&self) -> Option<(Severity, Finding)> {
         if self.has_too_many_machines {
             let problem = format!(

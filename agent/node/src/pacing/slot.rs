@@ -21,7 +21,7 @@ use super::not_paced::NotPaced;
 /// The pauses between two requests for a slot. Jitter makes them up to twice as long.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) };
 /// How long a run waits for an answer about slots. Then the run continues without a slot, unless pacing was asked for. An API server needs
-/// less time to start. Some API servers answer "forbidden" while they start.
+/// less time to start. This matters because some API servers answer "forbidden" while they start.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
 /// Maximum length of the text from a server in a message, in characters.
 const LONGEST_TOLD: usize = 400;
@@ -183,14 +183,13 @@ fn in_words(answer: &SlotAnswer) -> String {
     )
 }
 
-/// Whether a slot that was last renewed at `renewed` has not expired. `renewed` is `None` if the slot is lost.
+/// Whether a slot is still valid that was last renewed at `renewed`. `renewed` is `None` if the slot is lost.
 fn is_held(renewed: Option<Instant>) -> bool {
     renewed.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
 }
 
 impl Slot {
-    /// Starts to renew the slot on its own thread, because the run's thread may block, for example on a package
-    /// manager.
+    /// Starts a separate thread that renews the slot, because the run's thread may block, for example on a package manager.
     fn kept(controller: KopsController, request: SlotRequest) -> Slot {
         let (let_go, is_let_go) = channel();
         let (is_gone, gone) = oneshot::channel();

@@ -51,7 +51,7 @@ pub enum SecretFact {
 }
 
 /// Why journals must stay out of a bundle; `None` if a bundle may have journals. Journals may contain secrets of the cluster in clear text.
-/// The agent can hide these secrets only if a state lists them.
+/// The agent can hide these secrets only if the desired state or a saved state lists them.
 pub fn why_not_known(known: &[SecretFact]) -> Option<String> {
     let untold = known.iter().find_map(|known| match known {
         SecretFact::Untold(why) => Some(why.as_str()),
@@ -107,8 +107,8 @@ pub async fn of_files(root: &Path) -> Vec<SecretFact> {
     known
 }
 
-/// The secret, free-form and public texts of a desired state, and of the current versions of its files on this machine. While a
-/// token is rotated, the desired and the current version of a file have different tokens, and both tokens are secret.
+/// The secret texts, the free texts and the public texts of a desired state, and of the current versions of its files on this machine.
+/// While a token is rotated, the desired and the current version of a file have different tokens, and both tokens are secret.
 pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<SecretFact> {
     let mut known = Vec::new();
     for (_, resource) in desired.iter() {

@@ -101,7 +101,7 @@ mod tests {
         Resource::from(File::text(path, "")).id()
     }
 
-    /// A machine with the desired manifest. The mounted key has this text.
+    /// A machine with the desired manifest. The mounted key has the text `key`.
     fn observed(paths: &[&str], key: &str, noted: Option<Reading>) -> ObservedState {
         ObservedState::from([
             (file_id(MANIFEST), present(&pod(paths), noted)),
