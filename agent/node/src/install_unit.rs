@@ -86,8 +86,8 @@ async fn install_once(conf: &Path, printer: &dyn Printer) -> Result<u8> {
 /// unit's run. `flags` are the flags of this process.
 async fn install(conf: &Path, flags: impl Iterator<Item = String>) -> Result<Report> {
     let program = program::path().context("finding the path of this program for its unit")?;
-    // The program and the boot config must be on the disk before the unit. The boot script has just written both, and
-    // after a power cut it does not run again.
+    // The program and the boot config must be on the disk before the unit. The boot script has just written both, and does not run again
+    // after a power cut.
     let conf = conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map_or(conf, Path::new);
     let is_file = !conf.to_string_lossy().contains("://");
     for file in [program.as_path()].into_iter().chain(is_file.then_some(conf)) {

@@ -330,7 +330,7 @@ impl Change<'_> {
         host.note_check(self.ordered())?;
         self.restart_services().await?;
         let own = self.own_changes().await?;
-        // The process that writes the agent's own resources needs the lock.
+        // The process that writes the agent's own resources needs the lock, so this process releases it.
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");

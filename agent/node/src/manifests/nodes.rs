@@ -146,8 +146,8 @@ impl Nodes<'_> {
             let errors = problems.iter().map(|problem| (Severity::Error, problem));
             let warnings = problems.warnings().iter().map(|problem| (Severity::Warning, problem));
             let mut found: Vec<(Severity, &Problem)> = errors.chain(warnings).collect();
-            // Findings without a field come first, because only the first findings about a document are listed. Such a finding may say that
-            // there are more problems.
+            // Findings without a field come first, because only the first findings about a document are listed. A finding without a field
+            // may say that there are more problems.
             found.sort_by_key(|(_, problem)| !problem.field.is_empty());
             let mut in_group = Vec::new();
             for (severity, problem) in found {

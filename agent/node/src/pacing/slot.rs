@@ -116,7 +116,7 @@ struct ReceivedAnswers {
     busy: Option<Instant>,
     /// The time since which no answer has said anything about slots. `None` if the last answer was about slots.
     unknown: Option<Instant>,
-    /// Whether the answer at `busy` named another control plane that is not Ready, or whose API server is not ready.
+    /// Whether the answer at the time `busy` named another control plane that is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,
 }
 

@@ -161,7 +161,7 @@ impl Verify<'_> {
                     code
                 }
                 (Err(other), Some((_, error))) => return Err(last_applied::both(error, &other)),
-                // A repair to the last applied configuration may change resources that are not in `only`.
+                // A repair to the last applied configuration may change resources that are not in `only`, so a limited run fails instead.
                 (Err(error), None) if self.is_limited() => return Err(error),
                 (Err(error), None) => {
                     return Err(Box::pin(last_applied::mend(options, on, &host, error)).await);

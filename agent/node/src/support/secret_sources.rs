@@ -34,7 +34,7 @@ pub enum SecretFact {
     Public(String),
     /// The path and the text of a file. The text counts as free text, unless a fact of the kind `Path` has the same path.
     File(String, String),
-    /// The path of a file that a state lists together with the file's secrets.
+    /// The path of a file that the desired state or a saved state lists together with the file's secrets.
     Path(String),
     /// The name and value of a variable that a unit gets.
     Variable(String, String),

@@ -187,7 +187,7 @@ fn drop_unset_of_kubelet(object: &mut Mapping) {
     }
     object.retain(|key, value| {
         let key = key.as_str().unwrap_or_default();
-        // The keys of `evictionSoftGracePeriod` are signals, such as `memory.available`.
+        // The keys of `evictionSoftGracePeriod` are signals, such as `memory.available`. For these keys, a zero duration is a value.
         let is_unset_duration = value.as_str() == Some("0s") && !key.contains('.');
         // Up to kOps 1.35 the endpoint is a flag, and Go prints the empty field.
         let is_unset_endpoint = key == "containerRuntimeEndpoint" && value.as_str() == Some("");

@@ -38,7 +38,7 @@ pub fn reading(manifest: &File, desired: &DesiredState, observed: &ObservedState
     (!mounted.is_empty()).then(|| Reading::new(None, mounted.iter().map(|(id, _)| *id), observed))
 }
 
-/// The restart of a static pod that is still necessary after all other steps in `plan`. `None` if no restart is necessary.
+/// The restart of a static pod, if the pod still needs a restart after all other steps in `plan`. `None` if the pod needs no restart.
 pub(super) fn restart(
     manifest: &File,
     desired: &DesiredState,
