@@ -70,9 +70,9 @@ pub async fn carry_out(
     }
 }
 
-/// If the last check of this process's program has not succeeded, reports to the cluster that the program is unchecked. The outcome of the
-/// order also shows the failed check, but a later order replaces that outcome. A later order does not replace this report. A failure of the
-/// report is only logged.
+/// If the last check of this process's program has not succeeded, reports to the cluster that the program is unchecked. If the check
+/// failed, the outcome of its order also shows this, but a later order replaces that outcome. A later order does not replace this report. A
+/// failure of the report is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {

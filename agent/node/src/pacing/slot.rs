@@ -183,7 +183,7 @@ fn in_words(answer: &SlotAnswer) -> String {
     )
 }
 
-/// Whether a slot is still valid that was last renewed at `renewed`. `renewed` is `None` if the slot is lost.
+/// Whether a slot with its last renewal at `renewed` is still valid. `renewed` is `None` if the slot is lost.
 fn is_held(renewed: Option<Instant>) -> bool {
     renewed.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
 }

@@ -258,7 +258,7 @@ impl Verify<'_> {
                 // Certificates that expire cannot wait for a slot, and this run has already waited for one. So the renewal asks only once.
                 let on = self.on.clone().without_waiting_for_a_slot();
                 if self.renew && Box::pin(renewal::renew(&on, host, decision)).await?.is_some() {
-                    log::info!("certificates that were due for renewal are renewed, although the other differences stay");
+                    log::info!("the certificates that were due are renewed; all other differences stay");
                 }
                 Ok(exit::DIFFERENT)
             }
