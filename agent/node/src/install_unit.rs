@@ -87,7 +87,7 @@ async fn install_once(conf: &Path, printer: &dyn Printer) -> Result<u8> {
 async fn install(conf: &Path, flags: impl Iterator<Item = String>) -> Result<Report> {
     let program = program::path().context("finding the path of this program for its unit")?;
     // The program and the boot config must be on the disk before the unit. The boot script has just written both, and
-    // after a power cut it does not run again.
+    // does not run again after a power cut.
     let conf = conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map_or(conf, Path::new);
     let is_file = !conf.to_string_lossy().contains("://");
     for file in [program.as_path()].into_iter().chain(is_file.then_some(conf)) {
@@ -132,8 +132,8 @@ fn sync(file: &Path) -> io::Result<()> {
     file.parent().map_or(Ok(()), sync_one)
 }
 
-/// The files of the unit. The unit itself is not in this state: [`Host::apply`] would start the unit and wait for it.
-/// The unit's run would wait for the lock, which this run holds.
+/// The files of the unit. The unit itself is not in this state, because [`Host::apply`] would start the unit and wait
+/// for it. But the unit's run would wait for the lock, which this run holds.
 fn desired(unit_file: &str, unit: String, environment: String) -> DesiredState {
     let mut desired = DesiredState::default();
     let environment = Content::SecretText(vec![SecretPiece::Text(environment)]);
@@ -150,8 +150,8 @@ fn before(path: &str) -> Result<String> {
     }
 }
 
-/// The lines of the environment file. A group whose first variable is not set in this process keeps its lines in
-/// `before`: a shell that starts this run may not set the variable.
+/// The lines of the environment file. `before` is the file's present text. If the first variable of a group is not set
+/// in this process, the group's lines in `before` stay, because a shell that starts this run may not set the variable.
 fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);

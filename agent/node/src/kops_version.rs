@@ -59,8 +59,8 @@ fn is_of(user_data: &[u8], boot: &BootConfig) -> bool {
     })
 }
 
-/// The kOps version in the boot script that started this process. Only the first run has a boot script, so the unit
-/// stores the version for later runs.
+/// The kOps version in the boot script that started this process. The boot script starts only the first run, so the
+/// unit stores the version for later runs.
 pub fn of_boot_script() -> Option<String> {
     version_by_ancestors(Path::new("/proc"), std::process::id())
 }

@@ -57,8 +57,8 @@ pub async fn as_applied(options: &NodeOptions, host: &Host, wanted: &Decision) -
     Ok(decided.map(|(_, decision)| decision).filter(|decision| decision.is_last_applied))
 }
 
-/// The state that replaces the wanted state because of `error`. Fails with `error` if no state replaces the wanted state.
-/// If the search for such a state fails, the error of the search is added.
+/// The state that replaces the wanted state because of `error`. Fails with `error` if no state replaces the wanted state. If the search for
+/// such a state fails, fails with both errors.
 pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) -> Result<StandIn> {
     match Box::pin(decide(options, host, &error, None)).await {
         Ok(Some((instead, decision))) => Ok(StandIn { instead, decision, error }),
@@ -75,8 +75,8 @@ pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     ))
 }
 
-/// Repairs a machine to its last applied state after a run failed with `error`, if that error allows it. Returns the
-/// error with the outcome of the repair.
+/// Repairs a machine to its last applied state after a run failed with `error`, if `error` allows a repair. Returns `error` with the
+/// outcome of the repair.
 pub async fn mend(
     options: &NodeOptions,
     run: &RunOptions,
@@ -118,7 +118,7 @@ fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
 const LEFT: &str = "an unfinished change on this machine cannot be continued now; it stays unfinished until this node's wanted \
                     configuration is known";
 
-/// Whether an unfinished change can be completed. This needs all content that the change must still write or issue.
+/// Whether an unfinished change can be completed. The completion needs all content that the change must still write or issue.
 fn is_carried_on(host: &Host, decision: &Decision) -> Result<bool> {
     let plan = plan(host, decision)?;
     let is_unknown = |kept: &&Kept| !matches!(kept.keeping, Keeping::NotWanted | Keeping::Loaded);

@@ -39,8 +39,7 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     if host.unfinished_change()?.is_some_and(|change| change.state.is_none_or(is_same)) {
         return Ok(());
     }
-    // This machine was made from the image of another control plane. On this machine, the service from the image has not served any
-    // machine.
+    // If this machine was made from the image of another control plane, the service in the image has not served any machine here.
     if machine::left_by(root, &decision.facts) == LeftBy::AnotherMachine {
         return Ok(());
     }

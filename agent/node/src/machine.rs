@@ -154,8 +154,8 @@ pub(crate) fn uptime() -> Duration {
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(Duration::MAX)
 }
 
-/// Takes the machine's lock, so that no other run changes the machine. If another run has the lock, waits if `is_waited_for` is true, and
-/// fails if it is false.
+/// Takes the machine's lock, so that no other run changes the machine. If another run has the lock, waits if `is_waited_for` is true, or
+/// else fails.
 pub async fn lock(is_waited_for: bool, host: &Host) -> Result<Lock> {
     let mut is_told = false;
     loop {

@@ -182,7 +182,7 @@ fn label_of(source: &Source) -> &str {
 }
 
 fn warn(source: &Source, warnings: Result<Vec<FieldWarning>, SpecError>, told: &mut Told) {
-    // Errors are ignored here: reading the document reports them.
+    // Errors are ignored here, because reading the document reports them.
     for FieldWarning { field, problem } in warnings.unwrap_or_default() {
         match has_action(&field) {
             true => told.not_checked(source, &field, TEMPLATED_KEY),

@@ -23,7 +23,7 @@ pub struct Materials {
     kept: BTreeSet<String>,
     /// Keys and secrets that could not be read from the store, and why.
     unknown: Denied,
-    /// Items of keysets that are on this machine, by keyset and id.
+    /// Keyset items whose private keys are in files of this machine, by keyset and id.
     at_hand: BTreeMap<(String, String), PemPair>,
     /// Keyset items that are missing in the store, or whose content in the store does not fit the applied state.
     unusable: BTreeSet<(String, String)>,
@@ -35,7 +35,7 @@ pub struct Materials {
     environment: Environment,
 }
 
-/// The keys and secrets of a state that could be read, and the reasons why other keys and secrets could not be read.
+/// The keys and secrets that could be read for a state, and the reasons why its other keys and secrets could not be read.
 #[derive(Default)]
 pub struct Read {
     /// Keysets of the store, by name.
@@ -44,7 +44,7 @@ pub struct Read {
     pub secrets: BTreeMap<String, Secret>,
     /// Keys and secrets that could not be read from the store, and why.
     pub unknown: Denied,
-    /// Items of keysets that are on this machine, by keyset and id. These items replace the store's items.
+    /// Keyset items whose private keys are in files of this machine, by keyset and id. These items replace the store's items.
     pub at_hand: BTreeMap<(String, String), PemPair>,
     /// Keyset items that are missing in the store, or whose content in the store does not fit the applied state.
     /// `unknown` has the reasons.
@@ -92,8 +92,8 @@ impl Materials {
         keysets.chain(secrets).chain(keys).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
     }
 
-    /// The state, with the texts of secrets in place of references. Output that other users can read must not contain
-    /// this state.
+    /// The state, with the texts of secrets in place of references to secrets. Output that other users can read must not contain this
+    /// state.
     pub fn filled_in(&self, state: &DesiredState) -> Result<DesiredState> {
         let mut whole = DesiredState::default();
         for (id, resource) in state.iter() {
@@ -167,7 +167,7 @@ impl Secrets for Materials {
         let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
         let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
         let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
-        // The authorities of the applied state come next: they were in its configuration, and the store's authorities may
+        // The authorities of the applied state come next, because they were in the configuration of that state. The store's authorities may
         // be newer than the applied state.
         given.cloned().or_else(applied).or_else(stored)
     }

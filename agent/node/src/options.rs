@@ -122,9 +122,10 @@ pub struct Pacing {
     /// How long a drain waits for pods to leave.
     pub drain_timeout: Duration,
     /// Whether a flag or a variable asks for pacing. This matters if the run cannot find out whether other nodes are restarting. If pacing
-    /// is asked for, the run then fails, unless this machine's own API server does not answer. If not, the run continues without a slot.
+    /// is asked for, the run then fails, unless this machine's own API server does not answer. If pacing is not asked for, the run
+    /// continues without a slot.
     pub is_asked_for: bool,
-    /// Whether the run fails without a slot, even if no API server answers. True for a reboot.
+    /// Whether the run always fails if it gets no slot, even if no API server answers. True for a reboot.
     pub needs_slot: bool,
     /// The time at which the controller ordered the reboot, by the controller's clock. `None` if the run is not a reboot.
     pub ordered: Option<OffsetDateTime>,

@@ -48,7 +48,7 @@ pub const FOLLOW: OwnService = OwnService {
 
 impl OwnService {
     /// Whether the machine below `root` should have the service, because of its flag or its variable. If neither is
-    /// set, an installed service stays: a run from a shell does not know the flags of other runs.
+    /// set, an installed service stays, because a run from a shell does not know the flags of other runs.
     pub fn is_wanted(&self, is_asked_for: bool, root: &Path, environment: &Environment) -> Result<bool> {
         if is_asked_for {
             return Ok(true);
@@ -66,7 +66,7 @@ impl OwnService {
 }
 
 /// Whether a variable asks for `what` as a service; `None` if the variable is unset or empty. Fails if the value is
-/// neither `true` nor `false`: a different spelling of `true` must not mean `false`.
+/// neither `true` nor `false`, because a different spelling of `true` must not mean `false`.
 pub fn yes_or_no(variable: &str, what: &str, value: Option<&str>) -> Result<Option<bool>, Failure> {
     match value {
         Some("true") => Ok(Some(true)),

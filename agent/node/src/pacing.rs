@@ -107,8 +107,8 @@ pub async fn begin_reboot(pacing: &Pacing, host: &Host, controller: &KopsControl
     Ok(Paced { slot: Some(slot.ok_or_else(without)?), drained: None })
 }
 
-/// Whether this run drains the node. With `auto`, the run also drains if versions are unknown, because pods must
-/// leave before an upgrade.
+/// Whether this run drains the node. With `auto`, the run also drains if versions are unknown, because the change may
+/// be an upgrade, and pods must leave before an upgrade.
 async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
     match mode {
         DrainMode::Never => return false,

@@ -99,7 +99,7 @@ fn not_rebooted(problem: impl Into<String>) -> Failure {
 /// is Ready.
 async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<()> {
     service_manager::doing("uncordoning this node after its reboot");
-    // The node stays cordoned if an operator has cordoned it.
+    // This call does not uncordon a node that an operator has cordoned.
     pacing::uncordon_once_alone(root, UNCORDONED_WITHIN).await.context("uncordoning this node")?;
     if has_slot(root) {
         // With the lock, no other run takes the slot before this run releases it.
@@ -121,8 +121,8 @@ async fn release(conf: &Path, root: &Path, host: &Host, order: &Order) {
     }
 }
 
-/// Whether a reboot of the machine below `root` needs a slot. A machine needs a slot even if its kubelet does not run:
-/// kubelet may be restarting, and an etcd member or an API server may run on the machine. A scratch root needs no slot.
+/// Whether a reboot of the machine below `root` needs a slot. A machine needs a slot even if its kubelet does not run, because kubelet may
+/// be restarting, and an etcd member or an API server may run on the machine. A scratch root needs no slot.
 fn has_slot(root: &Path) -> bool {
     root == Path::new("/")
 }

@@ -28,7 +28,7 @@ fn read_file<T: Default + DeserializeOwned>(root: &Path, path: &str) -> T {
     })
 }
 
-/// Saves the facts, if they differ from the saved ones. Fails if another run has the lock.
+/// Saves the facts, if they differ from the saved facts. Fails if another run has the lock.
 pub fn keep(remembered: &RememberedFacts, host: &Host, root: &Path) -> Result<()> {
     if *remembered == read(root) {
         return Ok(());

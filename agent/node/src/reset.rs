@@ -42,7 +42,7 @@ pub struct ResetPlan {
 }
 
 impl ResetPlan {
-    /// Plans a reset of this machine. If `purges` is true, the reset also removes the files from the operator.
+    /// Plans a reset of this machine. If `purges` is true, the reset also removes the boot config and the variables of the packages' units.
     pub fn new(host: &Host, purges: bool) -> Result<ResetPlan> {
         let given: &[&str] = if purges { &GIVEN } else { &[] };
         let mut reset = host.plan_reset(&OWN_UNITS, &[&OWN_FILES, given].concat(), &OF_PACKAGES)?;

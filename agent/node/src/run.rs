@@ -45,8 +45,8 @@ async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Re
     }
 }
 
-/// Like `until_stopped`. If the run has ended, or has left the Node cordoned, `tell` reports to the cluster, which
-/// takes seconds. A stop signal during `tell` has no effect, because the run is complete.
+/// Like `until_stopped`. If the run has ended, or was stopped and has left the Node cordoned, `tell` then reports to
+/// the cluster, which takes seconds. A stop signal during `tell` has no effect, because the run is already over.
 pub async fn until_stopped_or_told(
     root: &Path,
     run: impl Future<Output = Result<u8>>,

@@ -86,8 +86,9 @@ impl ServiceProgram {
     }
 }
 
-/// Whether the services of the machine below `root` start this program, or no usable program. Reads the present texts of the units. If a
-/// unit was changed by hand, it starts the program that its changed text names, until a run repairs the unit.
+/// Whether the services of the machine below `root` start this program. Also `true` if the units of the services name no usable program.
+/// Reads the present texts of the units, because a unit that was changed by hand starts the program in its changed text until a run repairs
+/// the unit.
 pub fn is_this_program(root: &Path) -> Result<bool> {
     let this = program::path().context("finding the path of this program")?;
     let reader = Reader::open(root)?;

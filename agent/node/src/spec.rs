@@ -52,8 +52,8 @@ pub fn followed(root: &Path, facts: &Facts) -> Result<Option<Followed>> {
         Some(Unfinished { state: Some(state) }) => Some(state),
         _ => host.applied()?,
     };
-    // A state that was applied to a different machine is ignored: the image of this machine may come from that
-    // machine's disk.
+    // A state that was applied to a different machine is ignored. It exists if this machine's image was made from the
+    // disk of that machine.
     let state = state.filter(|state| state.machine == facts.machine());
     Ok(state.and_then(|state| state.followed))
 }

@@ -70,8 +70,9 @@ pub async fn carry_out(
     }
 }
 
-/// If the last check of this process's program has not succeeded, reports to the cluster that the program is unchecked. A later order
-/// replaces the outcome of the failed order, but does not replace this report. A failure of the report is only logged.
+/// If the last check of this process's program has not succeeded, reports to the cluster that the program is unchecked. If the check
+/// failed, the outcome of its order also shows this, but a later order replaces that outcome. A later order does not replace this report. A
+/// failure of the report is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {
@@ -98,7 +99,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Carries the order out, and fails as [`carry_out`] does. The errors do not say which program is in place.
+    /// Carries the order out. Fails like [`carry_out`], but the errors do not say which program is in place.
     async fn carry_out(&self, order: &Order, orders: &Orders, began: SystemTime) -> Result<Handled> {
         let Place { conf, root, host, path, .. } = *self;
         host.remove_tried_program(path)?;
@@ -119,7 +120,7 @@ impl Place<'_> {
         if running == wanted.sha256 {
             // The ordered program already runs. So it no longer matters whether the order is still valid.
             change.settle().await?;
-            // `settle` has released the lock: if the API server does not answer, other runs must not wait for this report.
+            // `settle` has released the lock, so other runs do not wait for this report if the API server does not answer.
             condition::tell_within(root, TOLD_WITHIN).await?;
             return Ok(Handled::Completed);
         }
@@ -154,7 +155,7 @@ impl Place<'_> {
         Ok(Handled::ProgramInPlace)
     }
 
-    /// Whether an order for the program file of `order` has already installed or checked the present program.
+    /// Whether `order`, or an earlier order with the same program file, has already installed or checked the present program.
     fn has_program_of(&self, order: &Order) -> bool {
         let is_noted = || {
             let present = sha256_of(self.path)?;
@@ -204,7 +205,7 @@ impl Place<'_> {
     }
 }
 
-/// Reads the program file: from the state store, or from the server if this machine does not read the store.
+/// Reads the program file: from the state store, or from kops-controller if this machine does not read the store.
 async fn program_file(conf: &Path, root: &Path, host: &Host, boot: &BootConfig) -> Result<ProgramFile> {
     let Some(base) = boot.store_base() else {
         let (server, text) = controller(conf, root, host).await?.program_file().await?;
@@ -293,7 +294,7 @@ impl Change<'_> {
             host.note_switch(self.ordered(), &services, own, Vec::new(), &sha256_of(path)?)?;
             host.switch_program(path, new)?;
             log::info!(
-                "{path} is version {} of kops-agent; the previous one is {path}.previous",
+                "{path} is version {} of kops-agent; the previous version is {path}.previous",
                 file.version
             );
         }
@@ -329,7 +330,7 @@ impl Change<'_> {
         host.note_check(self.ordered())?;
         self.restart_services().await?;
         let own = self.own_changes().await?;
-        // The process that writes the agent's own resources needs the lock.
+        // The process that writes the agent's own resources needs the lock, so this process releases it.
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");

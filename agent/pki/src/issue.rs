@@ -80,7 +80,7 @@ pub(crate) fn invalid(wanted: &Certificate, reason: impl Into<String>) -> Certif
 }
 
 fn serial(mut random: [u8; 16]) -> SerialNumber {
-    // The sign bit is 0 and the next bit is 1: the number is positive, and its encoding always has 16 bytes.
+    // The sign bit is 0 and the next bit is 1, so the number is positive, and its encoding always has 16 bytes.
     random[0] = random[0] & 0x7f | 0x40;
     SerialNumber::from_slice(&random)
 }

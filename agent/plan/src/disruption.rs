@@ -11,7 +11,7 @@ use crate::resource::{DesiredState, Kind};
 use crate::static_pod::{Rank, is_manifest, name_by_file, rank};
 
 /// Names of the units and static pods that a working node needs and that a plan restarts or removes. Units and pods that the plan only
-/// starts are left out: they do not run yet, so nothing is disrupted.
+/// starts are left out, because they do not run yet, so nothing is disrupted.
 pub fn restarted(plan: &Plan) -> BTreeSet<String> {
     plan.steps.iter().flat_map(|step| of_step(step)).map(str::to_owned).collect()
 }

@@ -105,7 +105,7 @@ fn write_text(text: &mut String, lines: &[Line]) -> fmt::Result {
 /// The keys and indices that lead to a field of a document.
 type Path = Vec<String>;
 
-/// Returns the lines that the question matches, in order, each with its origins.
+/// Returns the lines that the question matches, in the order of the desired state, each with its origins.
 ///
 /// `decide` derives the desired state from the documents. It returns `None` if it rejects the documents.
 pub fn explain<F>(sources: &[Source], question: &Question, decide: F) -> Vec<Line>
@@ -196,7 +196,7 @@ fn gone_entries<'a>(
 /// A cache of the results of [`shown::comparable_text`], by resource and text. Most changes of a field leave most texts unchanged.
 type Texts = BTreeMap<(String, String), Option<String>>;
 
-/// The lines that the question matches, without duplicates, in order.
+/// The lines that the question matches, without duplicates, in the order of the desired state.
 fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(ResourceId, String)> {
     let mut seen = BTreeSet::new();
     state

@@ -24,12 +24,12 @@ pub enum Follow {
     /// The configuration that the node already follows. If the node follows none, the configuration that its user-data pins.
     #[default]
     Stay,
-    /// The group's current configuration, unless this node has left that configuration before.
+    /// The group's current configuration. The node does not return to a configuration in [`Followed::past`].
     Newest,
     /// The group's current configuration, on condition that it has this hash.
     To {
         hash: String,
-        /// Whether the node may return to a configuration that it has left before.
+        /// Whether the node may return to a configuration in [`Followed::past`].
         may_go_back: bool,
         /// The digest of the authorities that the node must trust after the run. `None` if any authorities are accepted.
         authorities: Option<String>,
@@ -140,8 +140,8 @@ impl Followed {
         known(&self.user_data) == known(user_data)
     }
 
-    /// Returns the state after this run, in which `boot` replaces the boot config in effect. `hash` is the hash of the configuration that
-    /// the run applies. If the user-data pins a configuration, `boot` pins `hash`.
+    /// Returns the state after this run. In this state, `boot` replaces the boot config in effect. `hash` is the hash of the configuration
+    /// that the run applies. If the user-data pins a configuration, `boot` pins `hash`.
     pub fn after(
         followed: Option<&Followed>,
         user_data: &BootConfig,

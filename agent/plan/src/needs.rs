@@ -130,7 +130,7 @@ fn images_of_file(file: &File) -> Result<BTreeSet<String>, Failure> {
     if is_manifest {
         for document in yaml::documents::<Value>(&text) {
             let document = document.map_err(|error| {
-                Failure::new(Kind::FileUnreadable, format!("{}: it is not YAML: {error}", file.path))
+                Failure::new(Kind::FileUnreadable, format!("{} is not YAML: {error}", file.path))
             })?;
             collect_images(&document, &mut images);
         }
@@ -216,7 +216,7 @@ mod tests {
         let error = of_node(&node, &state).unwrap_err();
         assert_eq!(error.kind, Kind::FileUnreadable);
         assert!(
-            error.to_string().starts_with("/etc/kubernetes/manifests/a.manifest: it is not YAML"),
+            error.to_string().starts_with("/etc/kubernetes/manifests/a.manifest is not YAML"),
             "{error}"
         );
     }

@@ -89,7 +89,7 @@ pub struct Inputs {
     pub keysets: BTreeMap<String, Keyset>,
     /// Names of the secrets of the store that this node may read.
     pub secret_names: BTreeSet<String>,
-    /// Manifests of the store that this node runs, by their URL in the configuration.
+    /// The manifests that this node reads from the store and runs, by their URL in the configuration.
     pub manifests: BTreeMap<String, String>,
     pub facts: Facts,
     /// The kOps version from a source outside the configuration; `None` if no source has it.

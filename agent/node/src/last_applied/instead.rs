@@ -11,7 +11,7 @@ use crate::pacing::is_not_paced;
 /// Why a run applies the last applied state instead of the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instead {
-    /// New machines get the configuration with this hash. This machine keeps its configuration until it is replaced.
+    /// New machines get the configuration with this hash. This machine keeps its configuration until the machine is replaced.
     Superseded(String),
     /// The machine is already a Node that is Ready. It needs no configuration, and kops-controller gives it none.
     Registered,
@@ -47,7 +47,7 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
         return Ok(false);
     }
     Ok(match kind_of(error) {
-        // These failures can occur before the first write. The record shows whether a change has begun.
+        // These failures can also occur before the first write. So only the record shows whether a change has begun.
         Kind::DownloadUnavailable
         | Kind::NoSpace
         | Kind::ArchiveWrong

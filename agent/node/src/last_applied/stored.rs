@@ -69,8 +69,7 @@ pub(super) async fn read(
             && !take_from_machine(host, applied, &mut read, keyset, id)?
         {
             read.unusable.insert((keyset.to_owned(), id.to_owned()));
-            // `unknown` has one reason for a whole keyset. All other items of the keyset are available, so no message needs a reason for
-            // them.
+            // `unknown` has only one reason for each keyset. No message needs a reason for the usable items of the keyset.
             read.unknown.keysets.insert(keyset.to_owned(), why);
         }
     }
@@ -110,7 +109,7 @@ fn take_from_machine(
     Ok(true)
 }
 
-/// Requests to the store are not retried here: the run has already retried the store for long enough.
+/// Requests to the store are not retried here, because the run has already retried the store for long enough.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
     attempt: Duration::from_secs(15),
@@ -140,8 +139,8 @@ async fn ask<T>(
     }
 }
 
-/// An item of a keyset, if its private key is in a file of this machine. `None` if no file has the key, or if the file has changed since a
-/// run wrote it.
+/// A keyset item whose private key is in a file of this machine. `None` if no file has the key, or if the file has changed since a run
+/// wrote it.
 fn of_machine(host: &Host, applied: &Applied, keyset: &str, id: &str) -> Result<Option<PemPair>> {
     let (Some(path), Some(certificate)) =
         (applied.file_of_key(keyset, id), applied.item_certificate(keyset, id))

@@ -218,12 +218,12 @@ impl Contents {
 struct Wrong {
     finding: Finding,
     is_error: bool,
-    /// Whether reading the document takes too much time or memory. Such a document is always an error, even if it does not name kOps' API:
-    /// a kOps manifest may write its `apiVersion` with escapes.
+    /// Whether reading the document takes too much time or memory. This is always an error, even if the document does not name kOps' API,
+    /// because a kOps manifest may write its `apiVersion` with escapes.
     is_too_costly: bool,
 }
 
-/// Refuses files that exceed a limit: a pull request must not decide how long the check takes, or how much memory it needs.
+/// Refuses files that exceed a limit, because a pull request must not decide how long the check takes, or how much memory it needs.
 fn within(count: usize, most: usize, shown: &str) -> Result<()> {
     if count <= most {
         return Ok(());

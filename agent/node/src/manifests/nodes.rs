@@ -19,11 +19,12 @@ use crate::findings::Finding;
 
 /// Maximum number of groups whose nodes are checked. If groups of one cluster have the same settings, they count as one group.
 const MOST_DECIDED: usize = 500;
-/// Maximum number of possible machines that are checked in all groups. A machine counts again for each possible version of its cluster.
+/// Maximum number of possible machines that are checked in all groups. A machine counts once for each possible version of its cluster.
 const MOST_MACHINES: usize = 60_000;
-/// A machine with large manifests counts as several machines: once more for every 2,048 bytes of its cluster and its group as JSON.
+/// A machine with large manifests counts as several machines: one more machine for every 2,048 bytes of JSON of its cluster and its group.
 const PART: usize = 2_048;
-/// The number of certificate authorities of an etcd cluster. A control-plane machine counts once more for each of these authorities.
+/// The number of certificate authorities of an etcd cluster. A control-plane machine counts as one more machine for each of these
+/// authorities.
 const AUTHORITIES_OF_ETCD: usize = 3;
 
 /// Checks the nodes that a version of kOps configures.
@@ -82,7 +83,7 @@ impl Nodes<'_> {
         let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
         let of_cluster = Fields::new(source);
         let size_of_cluster = source.size();
-        // The checked groups, each with the problems in its own manifest. A group with equal settings gets the same problems.
+        // The checked groups, each with the problems in its own manifest. A later group with equal settings gets the same problems.
         let mut decided: Vec<(InstanceGroup, Vec<(Severity, Problem)>)> = Vec::new();
         for (group, source) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
             let decisive = supposed::decisive(group);
@@ -145,8 +146,8 @@ impl Nodes<'_> {
             let errors = problems.iter().map(|problem| (Severity::Error, problem));
             let warnings = problems.warnings().iter().map(|problem| (Severity::Warning, problem));
             let mut found: Vec<(Severity, &Problem)> = errors.chain(warnings).collect();
-            // Findings without a field come first, because only the first findings about a document are listed. Such a finding may say that
-            // there are more problems.
+            // Findings without a field come first, because only the first findings about a document are listed. A finding without a field
+            // may say that there are more problems.
             found.sort_by_key(|(_, problem)| !problem.field.is_empty());
             let mut in_group = Vec::new();
             for (severity, problem) in found {
@@ -162,7 +163,7 @@ impl Nodes<'_> {
     }
 
     /// The finding that some groups are not checked, because there are too many groups or machines. If there are too many machines, the
-    /// finding is an error: a pull request must not hide its mistakes behind large manifests.
+    /// finding is an error, because a pull request must not hide its mistakes behind large manifests.
     pub(super) fn undecided(&self) -> Option<(Severity, Finding)> {
         if self.has_too_many_machines {
             let problem = format!(

@@ -269,7 +269,7 @@ mod tests {
         for number in 0..150 {
             told.warning(&sources[0], "a", number.to_string());
         }
-        // The last 60 warnings are also errors.
+        // The warnings 90 to 149 are also added as errors.
         for number in 90..300 {
             told.error(&sources[0], "a", number.to_string());
         }

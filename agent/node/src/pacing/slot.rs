@@ -21,7 +21,7 @@ use super::not_paced::NotPaced;
 /// The pauses between two requests for a slot. Jitter makes them up to twice as long.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) };
 /// How long a run waits for an answer about slots. Then the run continues without a slot, unless pacing was asked for. An API server needs
-/// less time to start. Some API servers answer "forbidden" while they start.
+/// less time to start. This matters because some API servers answer "forbidden" while they start.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
 /// Maximum length of the text from a server in a message, in characters.
 const LONGEST_TOLD: usize = 400;
@@ -102,9 +102,9 @@ pub(super) async fn take(
     }
 }
 
-/// Whether a run may continue without a slot if no answer says anything about slots. A run that needs a slot never may. Any other run may if
-/// pacing was not asked for, or if this machine's API server does not answer: the run may be about to repair this server.
-/// `api_server_answers` is `None` if the machine has no API server.
+/// Whether a run may continue without a slot if no answer says anything about slots. A run that needs a slot must not continue. Any other
+/// run may continue if pacing was not asked for, or if this machine's API server does not answer, because the run may be about to repair
+/// this server. `api_server_answers` is `None` if the machine has no API server.
 fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
     !pacing.needs_slot && (!pacing.is_asked_for || api_server_answers == Some(false))
 }
@@ -112,11 +112,11 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 /// The answers that a waiting run has got.
 #[derive(Debug, Default)]
 struct ReceivedAnswers {
-    /// When an answer last said that no slot is free for this node.
+    /// The time of the last answer that no slot is free for this node.
     busy: Option<Instant>,
-    /// Since when no answer has said anything about slots. `None` if the last answer was about slots.
+    /// The time since which no answer has said anything about slots. `None` if the last answer was about slots.
     unknown: Option<Instant>,
-    /// Whether the answer at `busy` named another control plane that is not Ready, or whose API server is not ready.
+    /// Whether the answer at the time `busy` named another control plane that is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,
 }
 
@@ -183,14 +183,13 @@ fn in_words(answer: &SlotAnswer) -> String {
     )
 }
 
-/// Whether a slot that was last renewed at `renewed` has not expired. `renewed` is `None` if the slot is lost.
+/// Whether a slot with its last renewal at `renewed` is still valid. `renewed` is `None` if the slot is lost.
 fn is_held(renewed: Option<Instant>) -> bool {
     renewed.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
 }
 
 impl Slot {
-    /// Starts to renew the slot on its own thread, because the run's thread may block, for example on a package
-    /// manager.
+    /// Starts a separate thread that renews the slot, because the run's thread may block, for example on a package manager.
     fn kept(controller: KopsController, request: SlotRequest) -> Slot {
         let (let_go, is_let_go) = channel();
         let (is_gone, gone) = oneshot::channel();

@@ -157,8 +157,8 @@ impl Converge<'_> {
         }
     }
 
-    /// Converges to the current configuration. If an archive does not have the files that the agent assumes for its release, the run stops
-    /// before its first change. The node's state is then derived again with the files of the archive.
+    /// Converges to the current configuration. If an archive does not have the files that the agent assumes for the archive's release, the
+    /// run stops before its first change. The node's state is then derived again with the files of the archive.
     async fn converge_to_wanted(&self) -> Result<Report> {
         for _ in 0..MOST_ARCHIVES {
             match Box::pin(self.converge_to_decided()).await {

@@ -161,7 +161,7 @@ impl Verify<'_> {
                     code
                 }
                 (Err(other), Some((_, error))) => return Err(last_applied::both(error, &other)),
-                // A repair to the last applied configuration may change resources that are not in `only`.
+                // A repair to the last applied configuration may change resources that are not in `only`, so a limited run fails instead.
                 (Err(error), None) if self.is_limited() => return Err(error),
                 (Err(error), None) => {
                     return Err(Box::pin(last_applied::mend(options, on, &host, error)).await);
@@ -258,7 +258,7 @@ impl Verify<'_> {
                 // Certificates that expire cannot wait for a slot, and this run has already waited for one. So the renewal asks only once.
                 let on = self.on.clone().without_waiting_for_a_slot();
                 if self.renew && Box::pin(renewal::renew(&on, host, decision)).await?.is_some() {
-                    log::info!("certificates that were due for renewal are renewed anyway");
+                    log::info!("the certificates that were due are renewed; all other differences stay");
                 }
                 Ok(exit::DIFFERENT)
             }

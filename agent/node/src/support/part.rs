@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::doctor::deadline::run_in_thread;
 
-/// Maximum size of a file in a bundle, in bytes. If a file is longer, only its end is kept: the end of a journal is its
-/// newest part.
+/// Maximum size of a file in a bundle, in bytes. If a file is longer, only its end is kept, because the end of a
+/// journal is its newest part.
 pub const LONGEST: usize = 4 << 20;
 
 /// If only the end of a file is kept, this many bytes before the end are redacted, too. So a key that begins before the

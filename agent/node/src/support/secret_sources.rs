@@ -34,7 +34,7 @@ pub enum SecretFact {
     Public(String),
     /// The path and the text of a file. The text counts as free text, unless a fact of the kind `Path` has the same path.
     File(String, String),
-    /// The path of a file that a state lists together with the file's secrets.
+    /// The path of a file that the desired state or a saved state lists together with the file's secrets.
     Path(String),
     /// The name and value of a variable that a unit gets.
     Variable(String, String),
@@ -44,14 +44,14 @@ pub enum SecretFact {
     Unread(String),
     /// A run of the agent has written files on this machine, so the machine may have secrets of the cluster.
     Claims,
-    /// A state lists all secrets of the cluster that this machine has.
+    /// The desired state or a state saved on this machine lists all secrets of the cluster that this machine has.
     Told,
     /// Why a place that may have secrets could not be examined.
     Untold(String),
 }
 
 /// Why journals must stay out of a bundle; `None` if a bundle may have journals. Journals may contain secrets of the cluster in clear text.
-/// The agent can hide these secrets only if a state lists them.
+/// The agent can hide these secrets only if the desired state or a saved state lists them.
 pub fn why_not_known(known: &[SecretFact]) -> Option<String> {
     let untold = known.iter().find_map(|known| match known {
         SecretFact::Untold(why) => Some(why.as_str()),
@@ -89,7 +89,7 @@ pub async fn of_environment(root: &Path, known: &[SecretFact]) -> Vec<SecretFact
     known
 }
 
-/// The texts of the files on this machine that may be secret. Needs no store.
+/// The texts that may be secret in files of this machine. Needs no store.
 pub async fn of_files(root: &Path) -> Vec<SecretFact> {
     // If the root is missing, no secrets of a machine below this root can be in the journal.
     if !root.is_dir() {
@@ -107,8 +107,8 @@ pub async fn of_files(root: &Path) -> Vec<SecretFact> {
     known
 }
 
-/// The secret, free-form and public texts of a desired state, and of the current versions of its files on this machine. While a
-/// token is rotated, the desired and the current version of a file have different tokens, and both tokens are secret.
+/// The secret texts, the free texts and the public texts of a desired state, and of the current versions of its files on this machine.
+/// While a token is rotated, the desired and the current version of a file have different tokens, and both tokens are secret.
 pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<SecretFact> {
     let mut known = Vec::new();
     for (_, resource) in desired.iter() {

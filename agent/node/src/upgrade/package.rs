@@ -116,7 +116,7 @@ impl Change<'_> {
                 if let Err(error) = host.restart_on_program(path, &services).await {
                     log::warn!("the previous packages are installed, but {error}");
                 }
-                // The problem is only logged. The next process, which runs the present program, reports to the cluster.
+                // This process only logs the problem. The next process runs the present program, and reports to the cluster.
                 if let Some(problem) = other {
                     log::error!("{problem}");
                 }

@@ -158,8 +158,8 @@ pub(super) enum Unwritten {
     AtWork(String),
 }
 
-/// Waits for a command that writes. After the timeout, the command still continues: if it were killed, only a part of its changes would be
-/// made.
+/// Waits for a command that writes. After the timeout, the command still continues, because a killed command would make only a part of its
+/// changes.
 async fn written(command: &mut Command, within: Duration) -> Result<(), Unwritten> {
     let why = format!("`journalctl -u {FOLLOW_UNIT}` on the node shows why");
     match timeout(within, command.status()).await {
@@ -201,8 +201,8 @@ fn last_line(output: &Output) -> String {
 pub(super) struct Changes {
     /// Resources that serve only kops-agent itself, such as its timers.
     pub(super) own: Vec<String>,
-    /// All other resources. Also services of kops-agent that would be added or removed, and resources that the program would adopt or
-    /// cannot repair.
+    /// Resources that do not serve only kops-agent. Also services of kops-agent that would be added or removed, and resources that the
+    /// program would adopt or cannot repair.
     pub(super) others: Vec<String>,
 }
 

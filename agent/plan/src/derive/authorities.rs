@@ -59,8 +59,8 @@ fn has_discovery_service(cluster: &Cluster) -> bool {
 
 /// The fields `CAs` and `KeypairIDs`.
 ///
-/// A machine that cannot read the store gets the cluster's own authority from the boot config. Its configuration contains only the id of
-/// that authority.
+/// A machine that cannot read the store gets the cluster's own authority from the boot config. The machine's configuration contains only
+/// the id of that authority.
 pub(super) fn cas_and_keypair_ids(
     inputs: &Inputs<'_>,
     problems: &mut Problems,

@@ -92,12 +92,12 @@ fn compare(place: &Place, ours: &Value, theirs: &Value, found: &mut Vec<FieldDif
             found.push(FieldDifference {
                 path: place.path.clone(),
                 ours: format!(
-                    "{} items, in this list only: {}",
+                    "{} items, of which the other list lacks {}",
                     ours.len(),
                     shown(place, &without(ours, theirs))
                 ),
                 theirs: format!(
-                    "{} items, in this list only: {}",
+                    "{} items, of which the other list lacks {}",
                     theirs.len(),
                     shown(place, &without(theirs, ours))
                 ),
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(told[3], "KubernetesVersion: derived is \"1.34.1\", kOps wrote \"1.34.2\"");
         assert_eq!(
             told[4],
-            "packages: derived is 2 items, in this list only: [\"a\"], kOps wrote 1 items, in this list only: []"
+            "packages: derived is 2 items, of which the other list lacks [\"a\"], kOps wrote 1 items, of which the other list lacks []"
         );
         assert!(!told.concat().contains("hunter2") && !told.concat().contains("password"));
     }

@@ -26,8 +26,8 @@ fn through_proxy(proxy: &str, image: &str) -> String {
     }
 }
 
-/// Moves an image to a registry. Slashes in the image's name become dashes, because the registry has only one
-/// level.
+/// Moves an image to a registry. Slashes in the image's name become dashes, because the registry has only one level of
+/// names.
 fn in_registry(registry: &str, image: &str) -> String {
     let image = image.strip_prefix("registry.k8s.io/").unwrap_or(image);
     if image.strip_prefix(registry).is_some_and(|rest| rest.starts_with('/')) {

@@ -86,7 +86,7 @@ fn recommended_for_type(name: &str) -> Option<u32> {
         "nano" | "micro" if is_burstable => Some(pods_of_prefixes(2, 2)),
         "small" if family == "t3a" => Some(pods_of_prefixes(2, 4)),
         "small" | "medium" if is_burstable => Some(MAX_PODS_OF_FEW_CPUS),
-        // Types of generation 9 have 20 addresses on an interface, which is enough for the cap.
+        // Types of generation 9 have 20 addresses on an interface, which is enough for `MAX_PODS_OF_FEW_CPUS`.
         "medium" if family.contains('9') => Some(MAX_PODS_OF_FEW_CPUS),
         "medium" if family == "m8azn" => Some(pods_of_prefixes(3, 4)),
         "medium" => Some(pods_of_prefixes(2, 4)),

@@ -114,7 +114,7 @@ pub fn reasons(inputs: &Inputs<'_>, pinned: Option<(&[FieldDifference], &[String
     let is_likely = |reason: &Reason| match reason {
         Reason::OlderRelease => unknown_fields.iter().any(is_old),
         Reason::OtherRelease => {
-            // If all fields are equal but the bytes differ, the spelling is different.
+            // If no field differs, the files differ only in spelling, so the likely reason is a different release.
             unexplained || unknown_fields.iter().any(|field| !is_old(field)) || differences.is_empty()
         }
         reason => {

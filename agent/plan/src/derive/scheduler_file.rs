@@ -43,7 +43,8 @@ pub(super) fn scheduler_file(inputs: &Inputs<'_>, problems: &mut Problems) -> Op
     Some(FileAssetSpec { path: PATH.to_owned(), content, ..FileAssetSpec::default() })
 }
 
-/// Returns the settings from the user's own spec, because kOps moves two settings into the file and removes them from the completed spec.
+/// Returns the settings from the user's own spec, because kOps moves two settings into kube-scheduler's configuration file, and removes
+/// them from the completed spec.
 fn kube_scheduler<'a>(inputs: &Inputs<'a>) -> Option<&'a KubeSchedulerConfig> {
     inputs.user_cluster.unwrap_or(inputs.cluster).spec.kube_scheduler.as_ref()
 }

@@ -111,8 +111,8 @@ fn flags(node: &NodeConfig) -> Vec<String> {
     flags.into_sorted()
 }
 
-/// containerd's unit. A change of runc or of a shim does not restart containerd: each container starts its
-/// own runc and shim.
+/// containerd's unit. A change of runc or of a shim does not restart containerd, because each container starts its own
+/// runc and shim.
 fn unit(node: &NodeConfig) -> Unit {
     let mut file = UnitFile::default()
         .set("Unit", "Description", "containerd container runtime")

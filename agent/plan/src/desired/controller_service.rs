@@ -39,8 +39,8 @@ pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut De
     let identity = certificates::user(IDENTITY);
     let content = certificates::issued_kubeconfig(state, node, CERTIFICATE, identity);
     state.add(File::new(KUBECONFIG, content).mode(Mode(0o400)).owned_by(kops_controller::NAME));
-    // The service trusts the same authorities as the API server: during a CA rotation, nodes still have certificates of
-    // the previous CA.
+    // The service trusts the same authorities as the API server, because nodes still have certificates of the previous CA during a CA
+    // rotation.
     state.add(
         File::text(path(kops_controller::NODE_AUTHORITIES), node.ca(KUBERNETES_CA))
             .owned_by(kops_controller::NAME),

@@ -31,7 +31,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// Maps the names of the API server to localhost: a control-plane machine uses its own API server.
+/// Maps the names of the API server to localhost, because a control-plane machine uses its own API server.
 fn add_own_api_server(node: &NodeConfig, state: &mut DesiredState) {
     let public_name = node.config.api_server_config.as_ref().map(|server| server.api.public_name.clone());
     let public_name = public_name.filter(|name| !name.is_empty());

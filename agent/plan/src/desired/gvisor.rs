@@ -6,7 +6,7 @@
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, Package, PackageSource};
 
-/// Adds the package, which includes the shim for containerd.
+/// Adds gVisor's package, which includes its shim for containerd.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.container_runtime.gvisor_platform.is_none() || !node.distribution.is_debian_family() {
         return;

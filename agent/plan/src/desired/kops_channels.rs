@@ -30,8 +30,8 @@ pub(super) enum AppliedBy {
     Service,
 }
 
-/// Whether a resource belongs to a program of kOps that applies addons. Such a program must not run together with kops-agent's service:
-/// both would apply addons and label the node.
+/// Whether a resource belongs to a program of kOps that applies addons. This program must not run together with kops-agent's service,
+/// because both would apply addons and label the node.
 pub(crate) fn applies_addons(id: &ResourceId) -> bool {
     let is = |(kind, name): (Kind, &str)| id.kind == kind && id.name == name;
     protokube::PARTS.into_iter().any(is) || is((Kind::File, &paths::manifest(POD)))

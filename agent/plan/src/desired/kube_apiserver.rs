@@ -27,8 +27,8 @@ pub(super) fn add(node: &NodeConfig, published: Published, state: &mut DesiredSt
     add_encryption(node, api_server, state);
     state.add(File::text(paths::log(NAME), "").mode(Mode(0o400)).create_only());
     let manifest = pod::pod(node, api_server, published).manifest_file();
-    // Upstream lets all users read the manifest. If a user adds variables, the manifest is private here: a variable can be a secret, and
-    // only kubelet reads the manifest, as root.
+    // Upstream lets all users read the manifest. If a user adds variables, the manifest is private here, because a variable can be a
+    // secret. Only kubelet reads the manifest, as root.
     state.add(if api_server.config.env.is_empty() { manifest } else { manifest.mode(Mode::PRIVATE) });
 }
 

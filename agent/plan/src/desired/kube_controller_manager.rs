@@ -63,7 +63,7 @@ fn pod(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Pod {
     pod.mount(&mut container, "cabundle", &paths::kubernetes_ca(node.distribution), Access::ReadOnly);
     pod.mount(&mut container, "srvkcm", &directory(node), Access::ReadOnly);
     pod.mount(&mut container, "varlibkcm", HOME, Access::ReadOnly);
-    // A DaemonSet installs volume plugins here, for this pod and for kubelet.
+    // A DaemonSet installs volume plugins in this directory, for this pod and for kubelet.
     pod.mount(&mut container, "volplugins", volume_plugin_directory(node), Access::ReadWrite);
     pod.spec.containers.push(container);
     pod

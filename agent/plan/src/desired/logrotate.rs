@@ -20,7 +20,8 @@ const LOGS: [&str; 9] = [
     "kubelet",
 ];
 
-/// Adds a rule for each log, and a timer. Container-Optimized OS rotates its logs itself.
+/// Adds a logrotate rule for each log, and a timer that starts logrotate. Container-Optimized OS rotates its logs
+/// itself.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::ContainerOS {

@@ -28,7 +28,7 @@ pub type Started = (ResourceId, Reading);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     pub now: u64,
-    /// The last write of files and links, including unit files.
+    /// The time of the last write of each file and link, including unit files.
     pub written: BTreeMap<ResourceId, u64>,
     /// The start times of units and static pods. The key of a static pod is its manifest. A unit is missing if it has no processes, like a
     /// slice, or if its start time is unknown.

@@ -216,7 +216,7 @@ pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, aft
     }
 }
 
-/// Marks the free text in a text that the agent did not write: every line, unless an equal line of `after` is public.
+/// Marks the free text in a text that the agent did not write. Every line is free text, unless an equal line of `after` is public.
 fn of_unknown(before: &str, free_text: &FreeText, after: &str) -> FreeText {
     let FreeText::Lines(hidden) = free_text else { return free_text.clone() };
     let public = after.lines().enumerate().filter(|(number, _)| !hidden.contains(number));

@@ -24,7 +24,7 @@ pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
     for (id, WrongLabel { found, wanted }) in wrong {
         let change = Change::Set { field: "SELinux label".into(), from: found.clone(), to: wanted.clone() };
         match plan.steps.iter_mut().find(|step| step.resource == *id) {
-            // The label is corrected first, so that it is correct before a program uses the file. This is also the order for new files.
+            // The label is corrected first, so that it is correct before a program uses the file. New files get their label first, too.
             Some(step) => step.changes.insert(0, change),
             None => {
                 let (stage, resource) = (Stage::from_resource(id), id.clone());

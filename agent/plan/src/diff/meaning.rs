@@ -187,7 +187,7 @@ fn drop_unset_of_kubelet(object: &mut Mapping) {
     }
     object.retain(|key, value| {
         let key = key.as_str().unwrap_or_default();
-        // The keys of `evictionSoftGracePeriod` are signals, such as `memory.available`.
+        // The keys of `evictionSoftGracePeriod` are signals, such as `memory.available`. For these keys, a zero duration is a value.
         let is_unset_duration = value.as_str() == Some("0s") && !key.contains('.');
         // Up to kOps 1.35 the endpoint is a flag, and Go prints the empty field.
         let is_unset_endpoint = key == "containerRuntimeEndpoint" && value.as_str() == Some("");
@@ -226,7 +226,8 @@ fn collect_strings<'a>(value: &'a Value, strings: &mut BTreeSet<&'a str>) {
 
 // Other texts: comparison by directives, variables or lines.
 
-/// The values of each directive in each section, in order. Lines outside sections and lines that are not directives stay unchanged.
+/// The values of each directive in each section, in order. Lines outside sections are in a section with an empty name. A line that is not a
+/// directive is a key with an empty value.
 fn sections(text: &str) -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let mut sections: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     let mut section = String::new();

@@ -86,8 +86,8 @@ pub enum ObservedContent {
         archive: String,
         member: String,
     },
-    /// The observer itself compared the content with the desired content. A plan cannot compare them, because the content has secrets, or
-    /// because a different text can have the same meaning ([`super::meaning`]).
+    /// The observer itself compared the content with the desired content. A plan cannot compare the two contents, because the content has
+    /// secrets, or because a different text can have the same meaning ([`super::meaning`]).
     Compared {
         as_desired: bool,
     },

@@ -70,7 +70,7 @@ pub(super) fn rank(id: &ResourceId) -> u8 {
 #[derive(Default)]
 struct Units<'a> {
     names: BTreeSet<&'a str>,
-    /// For each unit, the units that come before it.
+    /// For each unit, the units that come before it in the start order.
     after: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// For each unit, its dependencies: the units in its `Requires=`, `Wants=` and `BindsTo=`.
     needs: BTreeMap<&'a str, BTreeSet<&'a str>>,

@@ -38,7 +38,7 @@ pub fn reading(manifest: &File, desired: &DesiredState, observed: &ObservedState
     (!mounted.is_empty()).then(|| Reading::new(None, mounted.iter().map(|(id, _)| *id), observed))
 }
 
-/// The restart of a static pod that is still necessary after all other steps in `plan`. `None` if no restart is necessary.
+/// The restart of a static pod, if the pod still needs a restart after all other steps in `plan`. `None` if the pod needs no restart.
 pub(super) fn restart(
     manifest: &File,
     desired: &DesiredState,
@@ -101,7 +101,7 @@ mod tests {
         Resource::from(File::text(path, "")).id()
     }
 
-    /// A machine with the desired manifest. The mounted key has this text.
+    /// A machine with the desired manifest. The mounted key has the text `key`.
     fn observed(paths: &[&str], key: &str, noted: Option<Reading>) -> ObservedState {
         ObservedState::from([
             (file_id(MANIFEST), present(&pod(paths), noted)),

@@ -75,8 +75,7 @@ fn apply(steps: &[Step], desired: &DesiredState, observed: &mut ObservedState) {
     }
 }
 
-/// The observation of the same machine for another desired state. This is needed because the form of observed content depends on the
-/// desired content.
+/// Converts an observation of a machine to the form that it has for `desired`. The form of observed content depends on the desired content.
 fn observed_for(desired: &DesiredState, mut observed: ObservedState) -> ObservedState {
     for (id, found) in &mut observed {
         let wanted = desired.get(id).and_then(|resource| made(resource, &ObservedState::new()));

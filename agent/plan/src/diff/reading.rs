@@ -25,7 +25,8 @@ const UNSEEN: &str = "unseen";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     bytes: String,
-    /// The digest of the contents' meaning: different bytes can have the same meaning. `None` if only equal bytes are equivalent.
+    /// The digest of the contents' meaning. Contents with different bytes can have the same meaning. `None` if only equal bytes are
+    /// equivalent.
     meaning: Option<String>,
     /// The renewal time of the certificate that is due first, in seconds since 1970.
     pub due: Option<u64>,

@@ -53,7 +53,7 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
         ),
         _ => Finding::ok(CHECK, format!("this machine's clock agrees with the clock of {nearest}")),
     }];
-    // If this machine's clock agrees with one server, a server that differs has a wrong clock.
+    // If this machine's clock agrees with one server's clock, every server with a different clock has a wrong clock.
     if least.abs() <= SIGNATURES {
         let differing = clock.servers.iter().filter(|(_, ahead)| ahead.abs() > SIGNATURES);
         findings.extend(differing.map(|(server, ahead)| {

@@ -66,7 +66,8 @@ fn shortages(disk: &Disk) -> Vec<(WarningReason, String)> {
     shortages
 }
 
-/// Whether no time service synchronizes the clock. Such a clock drifts until servers reject the node's signatures and certificates.
+/// Whether no time service synchronizes the clock. Without a time service, the clock drifts until servers reject the node's signatures and
+/// certificates.
 pub fn clock_unsynchronized(is_synchronized: &Seen<bool>) -> EarlyWarning {
     let warning = |reason, message: &str| EarlyWarning::new(CLOCK_UNSYNCHRONIZED, reason, message);
     match is_synchronized {
@@ -82,8 +83,8 @@ pub fn clock_unsynchronized(is_synchronized: &Seen<bool>) -> EarlyWarning {
     }
 }
 
-/// Whether a certificate of the node expires soon, although kops-agent renews certificates long before. `first` is the certificate that
-/// expires first. `unreadable` is the file of a certificate whose expiry is unknown.
+/// Whether a certificate of the node expires soon, although kops-agent renews certificates long before they expire. `first` is the
+/// certificate that expires first. `unreadable` is the file of a certificate whose expiry is unknown.
 pub fn certificate_expires_soon(
     first: Option<&FirstCertificate>,
     unreadable: Option<&str>,

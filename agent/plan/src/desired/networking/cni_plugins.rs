@@ -33,7 +33,7 @@ const SINCE: [(&str, (u32, u32)); 3] = [("dummy", (1, 2)), ("tap", (1, 3)), ("vr
 /// Removed plugins, each with the first version that lacks it.
 const UNTIL: [(&str, (u32, u32)); 1] = [("flannel", (1, 0))];
 
-/// Adds the plugins if the network uses them.
+/// Adds the CNI plugins if the cluster's network uses them.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(archive) = &node.cni_plugins else { return };
     if let (None, Some(sha256)) = (&archive.files, &archive.sha256) {

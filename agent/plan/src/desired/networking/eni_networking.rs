@@ -62,10 +62,10 @@ MACAddressPolicy=none
     }
 }
 
-/// systemd-networkd requests a lease on every interface of EC2's driver. Interface names differ between
-/// instance families, so this file excludes all interfaces but the primary one. systemd-networkd applies the
-/// first file that matches an interface. The number 75 sorts this file after the files for single interfaces,
-/// and before the file for all interfaces.
+/// systemd-networkd requests a DHCP lease on every interface of EC2's driver. Interface names differ between instance
+/// families, so this file excludes all interfaces but the primary one. systemd-networkd applies the first file that
+/// matches an interface. The number 75 sorts this file after the files for single interfaces, and before the file for
+/// all interfaces.
 pub(super) fn leave_secondary_interfaces(node: &NodeConfig, state: &mut DesiredState) {
     if let Some(primary) = &node.primary_interface {
         // `INTERFACE` is the interface's single name. A negated `Name=` would match alternative names
@@ -98,9 +98,9 @@ pub(super) fn disable_cloud_init_hotplug(node: &NodeConfig, state: &mut DesiredS
     }
 }
 
-/// Debian 11 requests a lease on every interface named `en*`, including the pods' interfaces named `eni*`, and takes
-/// down an interface that gets no lease. This file replaces the udev rule that cloud-init wrote. No package restores
-/// that rule.
+/// Debian 11 requests a DHCP lease on every interface named `en*`, including the pods' interfaces named `eni*`, and
+/// takes down an interface that gets no lease. This file replaces the udev rule that cloud-init wrote. No package
+/// restores that rule.
 pub(super) fn narrow_cloud_ifupdown_helper(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::Debian && distribution.version < 12.0 {
