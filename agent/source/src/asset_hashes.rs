@@ -201,8 +201,9 @@ impl From<reqwest::Error> for Unanswered {
 }
 
 impl Unanswered {
-    /// How long the request is retried. Name servers may not answer early in a boot, and a busy server may answer later. Other failures are
-    /// not retried, so that an operator who plans without a network does not wait.
+    /// How long the request is retried. A request to a busy server is retried for `busy_for`. If a name cannot be resolved, the request is
+    /// retried without limit, because name servers may not answer early in a boot. Other failures are not retried, so that an operator who
+    /// plans without a network does not wait.
     fn retried_for(&self, busy_for: Duration) -> Duration {
         match self {
             Unanswered::Busy(_) => busy_for,
@@ -235,8 +236,8 @@ impl fmt::Display for Unanswered {
 
 /// Requests the hash from the files beside the download, and from the lists of the release. Asks first the mirror, then the publisher.
 ///
-/// If no server gives the hash, returns `None`. But if no server answers, or if the first failure is that a server is busy, returns the
-/// first failure, because both may be temporary.
+/// If no server gives the hash, returns `None`. In two cases, returns the first failure instead, because the failure may be temporary: no
+/// server answers, or the first failure is that a server is busy.
 async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
     let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_loopback_server(&url));
@@ -276,7 +277,7 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
     }
 }
 
-/// The list at a URL. `None` if the server does not have it, or if the response cannot be a list of hashes.
+/// Reads the list of hashes at a URL. `None` if the server does not have the list, or if the response cannot be a list of hashes.
 async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option<List>, Unanswered> {
     let location = match store.locate_download(url).await {
         Ok(Some(location)) if location.url.scheme() == "file" => {

@@ -113,7 +113,7 @@ impl Failing for BootstrapError {
 }
 
 impl BootstrapError {
-    /// The error of a node that is ready, if no server gives `what` to ready nodes.
+    /// Converts the error about a node that is already registered: no server gives `what` to such a node. Other errors stay unchanged.
     fn not_followed(self, what: &'static str) -> BootstrapError {
         match self {
             BootstrapError::AlreadyRegistered { server, .. } => BootstrapError::NotFollowed { server, what },

@@ -188,8 +188,7 @@ pub(super) fn check_value(
     }
 }
 
-/// The number of keys of the path that a warning shows, and the reason why containerd ignores the setting. `None` if containerd reads the
-/// setting.
+/// Returns how many keys of the path a warning shows, and why containerd ignores the setting. `None` if containerd reads the setting.
 fn why_ignored(path: &[&str], version: i64) -> Option<(usize, String)> {
     let no_such_key = |above: usize, plugin: &str, below: &[&str]| {
         let (at, advice) = containerd_keys::unknown(plugin, below, version)?;

@@ -27,8 +27,8 @@ struct Keys {
     versions: RangeInclusive<i64>,
     plugin: &'static str,
     table: &'static [&'static str],
-    /// The keys, separated by spaces. The last character of a key is the type of its value ([`TYPES`]). If it is not one of these
-    /// characters, the value is a string.
+    /// The keys, separated by spaces. The last character of a key marks the type of the key's value ([`TYPES`]). The value of a key without
+    /// such a character is a string.
     known: &'static str,
 }
 

@@ -16,7 +16,7 @@ const TEXT: &str = include_str!("feature_gates.txt");
 /// The gates by name, parsed only once: a decision about a control plane looks up some 2,000 gates.
 static TABLE: LazyLock<BTreeMap<&str, Columns>> =
     LazyLock::new(|| lines().filter_map(Columns::read).collect());
-/// The oldest and the newest minor version that have a column in the table.
+/// The oldest and the newest minor version that have a column in the table of gates.
 const OLDEST_MINOR: u64 = 29;
 const NEWEST_MINOR: u64 = 36;
 /// Since this minor version, a component exits if a gate is on and needs another gate that is off.

@@ -45,7 +45,7 @@ const PLUGINS: [&str; 34] = [
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook",
 ];
-/// The plugins that only some releases have, each with the minor versions of these releases.
+/// The admission plugins that only some Kubernetes releases have, each with the minor versions of these releases.
 const PLUGINS_OF_SOME: [VersionedName; 9] = [
     ("JobValidation", 36..=u64::MAX),
     ("MutatingAdmissionPolicy", 32..=u64::MAX),
