@@ -70,7 +70,8 @@ fn without_lines(text: &str, hidden: &BTreeSet<usize>) -> String {
     shown.collect()
 }
 
-/// A text for comparison: each hidden part is a placeholder that depends on its value. `None` if the text is hidden completely.
+/// A text for comparison, in which a placeholder replaces each hidden part. The placeholder depends on the value of the hidden part. `None`
+/// if the text is hidden completely.
 pub(crate) fn comparable_text(text: &str, free_text: Option<&FreeText>) -> Option<String> {
     comparable([Text { text, free_text }]).map(|[text]| text)
 }

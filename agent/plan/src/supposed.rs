@@ -329,7 +329,7 @@ mod tests {
         }
         let both = common([Ok::<_, String>(many.clone()), Ok(many.clone())]).unwrap();
         assert!(both.has_more() && both == many);
-        // The first machine's list is cut, so it counts as if it had the problem "b", too.
+        // The first machine's list of problems is cut, so the machine counts as if it also had the problem "b".
         let machines = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
         let told: Vec<(Facts, Problems)> = machines.into_iter().zip([many, one]).collect();
         assert!(merged(&told).iter().any(|problem| problem.field == "b"));

@@ -11,7 +11,7 @@ use kops_agent_spec::BootConfig;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
-/// The path of the boot config where `/opt` is read-only, as on Container-Optimized OS.
+/// The path of the boot config on machines whose `/opt` is read-only, as on Container-Optimized OS.
 pub const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
 
 /// The path of the boot config if `--conf` is not given.

@@ -58,7 +58,7 @@ impl<'a> Gates<'a> {
         TABLE.get(name).and_then(|columns| columns.gate(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
     }
 
-    /// Why a setting that needs this gate is refused, and what to do: the gate is off, or the release lacks it.
+    /// Why a setting that needs this gate is refused (the gate is off, or the release lacks the gate), and what to do.
     pub(super) fn why_off(&self, name: &str) -> String {
         match self.gate(name) {
             Some(_) => {

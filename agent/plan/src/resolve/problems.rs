@@ -350,7 +350,7 @@ mod tests {
         for before in [1000, 1900, 1990, 1998] {
             assert_eq!(shown(before, " is wrong"), "x".repeat(before) + "…");
         }
-        // A secret that ends before the cut is hidden as in a whole text. A whole text may also end with `…`.
+        // A secret that ends before the cut is hidden, as in a text that is not cut. A text that is not cut may also end with `…`.
         let whole = shown(0, &"y".repeat(3000));
         assert!(!whole.contains("s0") && whole.ends_with("yyy…"), "{whole}");
         let whole = shown(1, "…");

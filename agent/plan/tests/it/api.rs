@@ -34,7 +34,7 @@ pub enum Kind {
     Word,
     Number,
     Bool,
-    /// An amount: a text, a number, or any other value.
+    /// A value of any type, such as an amount that is a text or a number.
     Amount,
     /// A mapping. Only its presence matters.
     Mapping,

@@ -58,7 +58,8 @@ pub enum LeftBy {
     AnotherMachine,
 }
 
-/// Where this machine stores its proof, and the Node names that the proof may contain.
+/// Where this machine stores kubelet's certificate, and the Node names that the certificate may contain. The certificate proves that this
+/// machine is already a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
     /// The root of the node's files.

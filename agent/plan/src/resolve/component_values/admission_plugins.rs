@@ -8,7 +8,7 @@ use kops_agent_spec::KubeAPIServerConfig;
 
 use super::{Component, VersionedName, items};
 
-/// The plugins that all known releases have.
+/// The admission plugins that all known Kubernetes releases have.
 const PLUGINS: [&str; 34] = [
     "AlwaysAdmit",
     "AlwaysDeny",
