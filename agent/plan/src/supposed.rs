@@ -138,7 +138,8 @@ pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
         name.len() <= LONGEST_LABEL
             && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     };
-    // The name stays in two cases: etcd's members refer to control-plane groups by name, and an invalid name can itself be a problem.
+    // The name of a control-plane group stays, because etcd's members refer to the group by name. An invalid name stays, because it can
+    // itself be a problem.
     if spec.role == InstanceGroupRole::ControlPlane || !is_valid(&metadata.name) {
         decisive.metadata.name.clone_from(&metadata.name);
     }

@@ -211,8 +211,8 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
     }
 }
 
-/// If `own` is the control plane, returns the roles of all groups, because a group of API servers changes the labels of control-plane
-/// nodes. Otherwise returns only `own`.
+/// If `own` is the control plane, returns the roles of all groups, because the labels of control-plane nodes depend on whether the cluster
+/// has a group of API servers. For any other role, returns only `own`.
 async fn roles(
     store: &Store,
     base: &str,
@@ -225,7 +225,7 @@ async fn roles(
     }
     let folder = format!("{base}/instancegroup");
     let listed = store.list(&folder).await.context(
-        "finding the cluster's instance groups, on which labels of the control plane depend (not needed with --config-from nodeup-config)",
+        "finding the cluster's instance groups, on which labels of control-plane nodes depend; --config-from nodeup-config does not need these groups",
     )?;
     let others = listed.into_iter().filter(|name| name != own_name);
     let role = async |name: String| {

@@ -240,8 +240,8 @@ impl Kind {
         self.remedy() != Remedy::Again
     }
 
-    /// Whether no retry in this process can succeed, because the process' flags or environment are wrong. Returns false if the store's
-    /// files, its permissions or the user-data are wrong, because they may change while a machine waits.
+    /// Whether this process can never succeed, because its flags or its environment are wrong. Returns false if the store's files, the
+    /// store's permissions or the user-data are wrong, because these may change while a machine waits.
     pub fn is_final(self) -> bool {
         matches!(self.remedy(), Remedy::Environment | Remedy::Usage)
     }

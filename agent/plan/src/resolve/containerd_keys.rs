@@ -140,8 +140,8 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
         let (own, most) = (plain(key), key.len() / 4);
         let nearest = names()
             .map(|known| (plain(known), known))
-            // The distance of two keys is at least the difference of their lengths. So keys with a very different length are skipped. A
-            // user's file may have thousands of unknown keys of any length.
+            // The distance of two keys is at least the difference of their lengths. So the distance to keys with a very different length
+            // is not computed. This saves time if a user's file has thousands of unknown keys.
             .filter(|(letters, _)| letters.len().abs_diff(own.len()) <= most)
             .map(|(letters, known)| (distance(&own, &letters), known))
             .min();

@@ -80,7 +80,7 @@ impl Problem {
 /// Hides the free text of a configuration in problems. The machines of a group mostly have the same problems, so each text is searched once.
 pub(super) struct ProblemRedactor {
     redactor: Redactor,
-    /// The texts that were searched, each with the shown text.
+    /// The problem texts that were searched for free text, each with the text to show in its place.
     shown: RefCell<BTreeMap<String, String>>,
 }
 

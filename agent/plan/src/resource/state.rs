@@ -98,7 +98,7 @@ impl DesiredState {
         }
     }
 
-    /// Returns the state if it has no conflicts; otherwise every conflict, in the order in which it arose.
+    /// Returns the state if it has no conflicts. If it has conflicts, returns all of them, in the order in which they arose.
     pub fn checked(self) -> Result<DesiredState, Vec<Conflict>> {
         if self.conflicts.is_empty() { Ok(self) } else { Err(self.conflicts) }
     }

@@ -273,8 +273,8 @@ fn of_file_asset(rest: &str, lists: &ListsOfRole) -> Option<Place> {
     Some(if *is_groups { InGroup(field) } else { InCluster(field) })
 }
 
-/// A node's configuration has the parameters of the group, and then the parameters of the cluster. Before each of these two lists, unless
-/// the list is empty, kOps writes two lines of its own.
+/// A node's configuration has the kernel parameters of the group, and then those of the cluster. Before each list that is not empty, kOps
+/// writes two lines of its own.
 fn of_sysctl(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
     const LINES_BEFORE: usize = 2;
     let (mut index, rest) = index(rest)?;
