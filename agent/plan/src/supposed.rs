@@ -187,8 +187,8 @@ fn of_both(one: &Problems, other: &Problems) -> Problems {
 /// The words for a machine's distribution in the texts of problems.
 const DISTRIBUTION: &str = "this distribution";
 
-/// The text of a problem or warning, followed by the machines that have it. If all machines have it, only their distributions are added,
-/// after the words `this distribution` in the text.
+/// The text of a problem or warning, followed by the machines that have the problem. If all machines have it, adds only their
+/// distributions, after the words `this distribution` in the text.
 fn with_names<'a>(
     problem: &Problem,
     told: impl Iterator<Item = &'a (Facts, Problems)>,

@@ -140,7 +140,7 @@ fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Inval
     }
 }
 
-/// A client of the kops-controllers of a cluster, for one of its machines.
+/// A client with which one machine sends requests to the kops-controllers of the machine's cluster.
 #[derive(Clone, Debug)]
 pub struct KopsController {
     /// The URLs of the servers. Each server gives equivalent answers.
@@ -164,9 +164,9 @@ pub struct KopsController {
 }
 
 impl KopsController {
-    /// A client for the servers in the boot config. If the boot config names no server, the client uses kops-controller's usual DNS name.
-    /// In a cluster without DNS, it uses the addresses of the API server. If the boot config has no certificates of `kubernetes-ca`, the
-    /// client trusts `authorities`.
+    /// A client for the servers in the boot config. If the boot config names no server, the client uses kops-controller's usual DNS name,
+    /// or in a cluster without DNS the addresses of the API server. If the boot config has no certificates of `kubernetes-ca`, the client
+    /// trusts `authorities`.
     pub fn new(
         boot: &BootConfig,
         authorities: Option<&str>,

@@ -268,7 +268,7 @@ async fn look_if_needed(is_needed: bool, store: &Store, url: &str) -> Result<Fou
     }
 }
 
-/// The value of a file, if this machine may read the file. Otherwise adds the error to `denied`.
+/// The value of a file. `None` if the file is missing, or if this machine may not read it. In the second case, adds the error to `denied`.
 fn take_readable<T>(found: Found<T>, denied: &mut Vec<StoreError>) -> Option<T> {
     match found {
         Found::There(found) => Some(found),

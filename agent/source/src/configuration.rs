@@ -145,7 +145,8 @@ pub(crate) async fn derived(
     Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
 }
 
-/// Derives the configuration of a machine. If a hash is neither in `pinned` nor in the file of `--asset-hashes`, it comes from `source`.
+/// Derives the configuration of a machine. If the hash of a download is neither in `pinned` nor in the file of `--asset-hashes`, the hash
+/// comes from `source`.
 async fn derive_for_machine(
     files: ClusterFiles,
     options: &SourceOptions,

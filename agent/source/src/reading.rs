@@ -232,7 +232,7 @@ async fn served(
     Ok(spec)
 }
 
-/// The configuration that kOps wrote for the group most recently, and the boot config with its hash.
+/// The configuration that kOps wrote for the group most recently, and a copy of the boot config that pins this configuration.
 async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<(BootConfig, Pinned)> {
     let unpinned = BootConfig { nodeup_config_hash: String::new(), ..boot };
     let Some(written) = nodeup_config::written(store, base, &unpinned).await? else {

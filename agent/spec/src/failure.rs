@@ -110,7 +110,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    // Wrong use of the program, and failures of its access to this machine.
+    // Wrong use of the program, and failures of the program's access to this machine.
     Other "1000" Again
     WrongUsage "1001" Usage
     WrongSetting "1002" Configuration

@@ -32,7 +32,7 @@ struct Keys {
     known: &'static str,
 }
 
-/// All types of values except strings: the character that marks the type at the end of a known key, and the type's name in messages.
+/// For each type of value except strings: the character that marks the type at the end of a known key, and the type's name in messages.
 const TYPES: [(char, &str); 4] =
     [('?', "true or false"), ('#', "a whole number"), ('*', "a list of strings"), ('/', "a table")];
 const STRING: &str = "a string";

@@ -50,8 +50,8 @@ pub struct Distribution {
     pub srv_kubernetes: &'static str,
     /// The directory for users' files that an API server needs to reach nodes through a proxy.
     pub srv_sshproxy: &'static str,
-    /// The directories in which programs look for the distribution's trusted certificates. A pod that mounts a missing directory creates
-    /// this directory.
+    /// The directories in which programs look for the distribution's trusted certificates. If a directory is missing, a pod that mounts the
+    /// directory creates it.
     pub ssl_directories: &'static [&'static str],
     /// The directory for kubectl and other programs.
     pub kubernetes_bin: &'static str,

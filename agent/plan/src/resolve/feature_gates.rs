@@ -191,8 +191,8 @@ impl Columns {
     }
 }
 
-/// Parses the gates of `field`. Adds a problem for each wrong gate. Also adds a problem if a gate that is on by default, by `AllAlpha` or
-/// by `AllBeta` needs a gate that is off.
+/// Parses the gates of `field`. Adds a problem for each wrong gate. Also adds a problem if a gate that `gates` does not name is on, but
+/// needs a gate that is off. Such a gate is on by default, by `AllAlpha` or by `AllBeta`.
 pub(super) fn read(
     field: &str,
     gates: &BTreeMap<String, String>,

@@ -42,7 +42,7 @@ impl KopsController {
         let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
         match asking.round(&servers, &trust, accept).await {
             Ok((server, given)) => {
-                log::info!("this node gets {what} from {server} with its current certificate");
+                log::info!("with its current certificate, this node gets {what} from {server}");
                 Some((server, given))
             }
             Err(failures) => {
