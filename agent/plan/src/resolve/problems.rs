@@ -115,7 +115,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Hides free text in the text of a problem. If the text was cut, it may end with the beginning of a hidden value.
+/// Hides free text in the text of a problem. If the text was cut, also hides the beginning of a hidden value at the end of the text.
 fn hidden(problem: &str, free_text: &Redactor) -> String {
     match problem.strip_suffix(CUT) {
         Some(begin) if begin.chars().count() == LONGEST - 1 => {
