@@ -43,7 +43,7 @@ fn comparable<const N: usize>(texts: [Text<'_>; N]) -> Option<[String; N]> {
         for text in texts {
             manifests.push(Manifest::read(text.text)?);
         }
-        // Both manifests are rewritten, or neither is. Otherwise a difference in YAML style would look like a change.
+        // Both manifests are rewritten, or neither is. If only one were rewritten, a difference in YAML style would look like a change.
         if manifests.iter().any(|manifest| !manifest.values().is_empty()) {
             for (text, manifest) in comparable.iter_mut().zip(manifests) {
                 *text = manifest.with_placeholders();

@@ -285,7 +285,8 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         }
         Ok(Some(location)) => location,
         Ok(None) => Location::new(Url::parse(url).context("it is not a URL").map_err(Unanswered::Failed)?),
-        // If this machine may not list a bucket, the bucket gives the same error for a missing object as for a forbidden object.
+        // If this machine may not list a bucket, the bucket gives the same error for a missing object as for a forbidden object. So a
+        // forbidden list counts as missing.
         Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -300,7 +301,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         let problem = format!("the server answered {status} for {}", shown_url(url));
         return Err(Unanswered::Busy(Failure::new(Kind::HashesUnknown, problem)));
     }
-    // The server may still have the list, because only the proxy refused the request.
+    // The list does not count as missing, because only the proxy refused the request. The server may have the list.
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         let problem = format!("the proxy answered {status} for {}", shown_url(url));
         return Err(Unanswered::Failed(Failure::new(Kind::HashesUnknown, problem).into()));

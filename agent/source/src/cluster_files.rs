@@ -189,7 +189,7 @@ pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     })
 }
 
-/// If the cluster lacks the group, the error lists the cluster's groups.
+/// Reads the file of an instance group. If the cluster lacks the group, the error lists the cluster's groups.
 pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFile> {
     let url = format!("{base}/instancegroup/{name}");
     match store.read(&url).await {

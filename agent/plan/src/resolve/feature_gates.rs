@@ -13,7 +13,7 @@ use super::{KubernetesVersion, Problems};
 
 /// The table of gates: a line for each gate, a column for each release.
 const TEXT: &str = include_str!("feature_gates.txt");
-/// The gates by name, parsed only once: a decision about a control plane looks up some 2,000 gates.
+/// The gates by name. The table is parsed only once, because a decision about a control plane looks up some 2,000 gates.
 static TABLE: LazyLock<BTreeMap<&str, Columns>> =
     LazyLock::new(|| lines().filter_map(Columns::read).collect());
 /// The oldest and the newest minor version that have a column in the table of gates.

@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// The ports that one round asks, if the request to each address fails with `fails`.
+    /// Makes one round of requests, and each request fails with `fails`. Returns the ports of the requests, and the failures.
     async fn ports_asked(servers: &[Server], fails: impl Fn() -> Failure) -> (Vec<u16>, Failures) {
         let ports = RefCell::new(Vec::new());
         let ask = async |_: &Server, address: SocketAddr| {
