@@ -119,8 +119,8 @@ pub(crate) async fn derived(
                 indented(&urls)
             ),
             Proof::Differs(actual) => format!(
-                "the cluster spec gives another configuration than the user-data pins: the derived configuration has the hash {actual}, but \
-                 NodeupConfigHash is {}:\n{}",
+                "the cluster spec gives another configuration than the user-data pins: the derived configuration \
+                 has the hash {actual}, but NodeupConfigHash is {}:\n{}",
                 boot.nodeup_config_hash,
                 indented(&derivation.differences(&derived, pinned.as_ref()))
             ),

@@ -54,8 +54,8 @@ impl KopsController {
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
     }
 
-    /// The servers to ask for a slot. A control plane also asks the server on its own machine, for two reasons: without DNS, it may not find
-    /// other control planes, and the cluster may have no other control plane.
+    /// The servers to ask for a slot. A control plane also asks the server on its own machine, for two reasons: without DNS, it may not
+    /// find other control planes, and the cluster may have no other control plane.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
         let mut servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         if self.identity.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
