@@ -322,8 +322,8 @@ fn read_list(url: &reqwest::Url) -> Option<String> {
     Some(text)
 }
 
-/// The hash of the file `name` in a list with lines of the form `hash  name`. If the first line has only a hash, it is the hash of the
-/// file.
+/// The hash of the file `name` in a list with lines of the form `hash  name`. If the first line has only a hash, this hash belongs to the
+/// file `name`.
 fn hash_of(text: &str, name: &str) -> Option<String> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(str::split_whitespace);
     let of_line = |mut words: std::str::SplitWhitespace<'_>| {

@@ -25,7 +25,7 @@ pub enum Remedy {
 pub struct Failure {
     pub kind: Kind,
     message: String,
-    /// The hashes, if the failure is that a configuration does not have the hash in the boot config.
+    /// Both hashes, if the failure is that the hash of a configuration differs from the hash in the boot config.
     pub hashes: Option<DifferentHashes>,
 }
 
@@ -279,7 +279,8 @@ impl Kind {
         )
     }
 
-    /// Whether a run rolled a change back, or refused a change that an earlier run rolled back. Then only a different configuration helps.
+    /// Whether a run rolled a change back, or refused a change that an earlier run rolled back. After such a failure, only a
+    /// different configuration helps.
     pub fn is_rolled_back(self) -> bool {
         matches!(self, Kind::RolledBack | Kind::FailedBefore)
     }

@@ -145,7 +145,7 @@ impl<'a> Gates<'a> {
     }
 }
 
-/// The parsed line of a gate in the table.
+/// The parsed line of a gate in the table of gates.
 #[derive(Clone, Copy)]
 struct Columns {
     gates: [Option<Gate>; (NEWEST_MINOR - OLDEST_MINOR + 1) as usize],

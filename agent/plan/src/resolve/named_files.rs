@@ -107,7 +107,7 @@ mod tests {
     const SCHEDULER: &str = "ControlPlaneConfig.KubeScheduler";
     const KUBELET: &str = "KubeletConfig";
 
-    /// Changes the settings of a component.
+    /// Returns a change that adds the fields of the YAML text `set` to the settings of a component.
     fn with(settings: &str, set: &str) -> impl FnOnce(&mut Inputs) {
         let (pointer, set) = (format!("/{}", settings.replace('.', "/")), set.to_owned());
         move |inputs| {

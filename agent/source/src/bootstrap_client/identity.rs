@@ -96,8 +96,8 @@ pub(super) struct Present {
     begins: OffsetDateTime,
 }
 
-/// Reads kubelet's current certificate. Fails if it is no node's certificate, if it is not valid now, or if the kubeconfig lacks the
-/// certificate's key.
+/// Reads kubelet's current certificate. Fails if it is not the certificate of a node, if it is not valid now, or if the kubeconfig lacks
+/// the certificate's key.
 pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoProof> {
     let text = std::fs::read_to_string(root.join(KUBECONFIG)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => NoProof::NoKubeconfig,

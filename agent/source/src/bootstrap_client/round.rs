@@ -38,7 +38,7 @@ pub(super) async fn ask_each<T>(
     Err(Failures(failures))
 }
 
-/// Each asked address with its failure, in the order of the requests.
+/// The failure of each requested address, in the order of the requests.
 #[derive(Debug)]
 pub(super) struct Failures(Vec<(String, Failure)>);
 
