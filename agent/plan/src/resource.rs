@@ -50,7 +50,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// A copy of the resource without marked free text. Outputs then show its whole text.
+    /// A copy of the resource without the marks of free text, so that outputs show the whole text.
     #[must_use]
     pub fn without_free_text(self) -> Resource {
         match self {

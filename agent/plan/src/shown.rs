@@ -43,7 +43,7 @@ fn comparable<const N: usize>(texts: [Text<'_>; N]) -> Option<[String; N]> {
         for text in texts {
             manifests.push(Manifest::read(text.text)?);
         }
-        // Both manifests are rewritten, or neither is. Otherwise a difference in YAML style would look like a change.
+        // Both manifests are rewritten, or neither is. If only one were rewritten, a difference in YAML style would look like a change.
         if manifests.iter().any(|manifest| !manifest.values().is_empty()) {
             for (text, manifest) in comparable.iter_mut().zip(manifests) {
                 *text = manifest.with_placeholders();
@@ -70,7 +70,8 @@ fn without_lines(text: &str, hidden: &BTreeSet<usize>) -> String {
     shown.collect()
 }
 
-/// A text for comparison: each hidden part is a placeholder that depends on its value. `None` if the text is hidden completely.
+/// A text for comparison, in which a placeholder replaces each hidden part. The placeholder depends on the value of the hidden part. `None`
+/// if the text is hidden completely.
 pub(crate) fn comparable_text(text: &str, free_text: Option<&FreeText>) -> Option<String> {
     comparable([Text { text, free_text }]).map(|[text]| text)
 }

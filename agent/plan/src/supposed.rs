@@ -138,7 +138,8 @@ pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
         name.len() <= LONGEST_LABEL
             && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     };
-    // The name stays in two cases: etcd's members refer to control-plane groups by name, and an invalid name can itself be a problem.
+    // The name of a control-plane group stays, because etcd's members refer to the group by name. An invalid name stays, because it can
+    // itself be a problem.
     if spec.role == InstanceGroupRole::ControlPlane || !is_valid(&metadata.name) {
         decisive.metadata.name.clone_from(&metadata.name);
     }
@@ -186,8 +187,8 @@ fn of_both(one: &Problems, other: &Problems) -> Problems {
 /// The words for a machine's distribution in the texts of problems.
 const DISTRIBUTION: &str = "this distribution";
 
-/// The text of a problem or warning, followed by the machines that have it. If all machines have it, only their distributions are added,
-/// after the words `this distribution` in the text.
+/// The text of a problem or warning, followed by the machines that have the problem. If all machines have it, adds only their
+/// distributions, after the words `this distribution` in the text.
 fn with_names<'a>(
     problem: &Problem,
     told: impl Iterator<Item = &'a (Facts, Problems)>,
@@ -329,7 +330,7 @@ mod tests {
         }
         let both = common([Ok::<_, String>(many.clone()), Ok(many.clone())]).unwrap();
         assert!(both.has_more() && both == many);
-        // The first machine's list is cut, so it counts as if it had the problem "b", too.
+        // The first machine's list of problems is cut, so the machine counts as if it also had the problem "b".
         let machines = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
         let told: Vec<(Facts, Problems)> = machines.into_iter().zip([many, one]).collect();
         assert!(merged(&told).iter().any(|problem| problem.field == "b"));

@@ -96,8 +96,8 @@ pub fn in_order(mut steps: Vec<TimedStep>) -> Vec<TimedStep> {
     steps
 }
 
-/// The lower bound for a run's duration, in microseconds. Packages and downloads can run in parallel. Units need both, and start one after
-/// another.
+/// The lower bound for a run's duration, in microseconds. Packages and downloads can run in parallel. Units need the packages and the
+/// downloads, and start one after another.
 pub fn floor_us(steps: &[TimedStep]) -> u64 {
     let of =
         |work: Work| -> u64 { steps.iter().filter(|step| step.work == work).map(TimedStep::took_us).sum() };

@@ -67,7 +67,7 @@ struct Fields {
 
 static STEP: Mutex<Option<Fields>> = Mutex::new(None);
 
-/// Sets the current step. A message that names the resource of this step gets the step's fields.
+/// Sets the current step. A message that names the resource of this step gets journal fields about the step.
 pub fn about(Step { kind, name, stage, action }: Step<'_>) {
     let fields = [
         // The field has no space between kind and name, so that it is easy to type in a shell.

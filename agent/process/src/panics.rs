@@ -29,7 +29,7 @@ pub fn start() {
 /// The address at which the program is loaded. Address space layout randomization changes this address at each start.
 fn load_address() -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    // A statically linked program maps no other file.
+    // The first mapped file is the program, because a statically linked program maps no other file.
     let of_file = maps.lines().find(|line| line.contains('/'));
     let address = of_file.and_then(|line| line.split_once('-'));
     address.map_or_else(|| "an unknown address".to_owned(), |(address, _)| format!("0x{address}"))

@@ -31,7 +31,7 @@ pub fn path() -> io::Result<PathBuf> {
     Ok(to_be.filter(|to_be| is_tried_for(&own, to_be)).unwrap_or(own))
 }
 
-/// Whether a program has the temporary name of a file at `to_be` (`temporary_name` of agent/host).
+/// Whether `program` has the temporary name that a file has before it is installed at `to_be` (`temporary_name` of agent/host).
 fn is_tried_for(program: &Path, to_be: &Path) -> bool {
     let Some(name) = to_be.file_name().and_then(OsStr::to_str) else { return false };
     to_be.is_absolute() && program == to_be.with_file_name(format!(".{name}.kops-agent"))

@@ -47,7 +47,7 @@ pub fn start() {
     }
 }
 
-/// Prepares a child process that must not report to systemd. Otherwise systemd would take its reports for reports of this process.
+/// Keeps a child process from reporting to systemd, because systemd would take the child's reports for reports of this process.
 pub fn keep_from_reporting(child: &mut Command) {
     for variable in VARIABLES {
         child.env_remove(variable);

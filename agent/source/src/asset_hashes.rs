@@ -201,8 +201,9 @@ impl From<reqwest::Error> for Unanswered {
 }
 
 impl Unanswered {
-    /// How long the request is retried. Name servers may not answer early in a boot, and a busy server may answer later. Other failures are
-    /// not retried, so that an operator who plans without a network does not wait.
+    /// How long the request is retried. A request to a busy server is retried for `busy_for`. If a name cannot be resolved, the request is
+    /// retried without limit, because name servers may not answer early in a boot. Other failures are not retried, so that an operator who
+    /// plans without a network does not wait.
     fn retried_for(&self, busy_for: Duration) -> Duration {
         match self {
             Unanswered::Busy(_) => busy_for,
@@ -235,8 +236,8 @@ impl fmt::Display for Unanswered {
 
 /// Requests the hash from the files beside the download, and from the lists of the release. Asks first the mirror, then the publisher.
 ///
-/// If no server gives the hash, returns `None`. But if no server answers, or if the first failure is that a server is busy, returns the
-/// first failure, because both may be temporary.
+/// If no server gives the hash, returns `None`. In two cases, returns the first failure instead, because the failure may be temporary: no
+/// server answers, or the first failure is that a server is busy.
 async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
     let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_loopback_server(&url));
@@ -276,7 +277,7 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
     }
 }
 
-/// The list at a URL. `None` if the server does not have it, or if the response cannot be a list of hashes.
+/// Reads the list of hashes at a URL. `None` if the server does not have the list, or if the response cannot be a list of hashes.
 async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option<List>, Unanswered> {
     let location = match store.locate_download(url).await {
         Ok(Some(location)) if location.url.scheme() == "file" => {
@@ -284,7 +285,8 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         }
         Ok(Some(location)) => location,
         Ok(None) => Location::new(Url::parse(url).context("it is not a URL").map_err(Unanswered::Failed)?),
-        // If this machine may not list a bucket, the bucket gives the same error for a missing object as for a forbidden object.
+        // If this machine may not list a bucket, the bucket gives the same error for a missing object as for a forbidden object. So a
+        // forbidden list counts as missing.
         Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -299,7 +301,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         let problem = format!("the server answered {status} for {}", shown_url(url));
         return Err(Unanswered::Busy(Failure::new(Kind::HashesUnknown, problem)));
     }
-    // The server may still have the list, because only the proxy refused the request.
+    // The list does not count as missing, because only the proxy refused the request. The server may have the list.
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         let problem = format!("the proxy answered {status} for {}", shown_url(url));
         return Err(Unanswered::Failed(Failure::new(Kind::HashesUnknown, problem).into()));
@@ -312,7 +314,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     Ok(body.and_then(|body| String::from_utf8(body).ok()).map(|text| List { text, is_proven }))
 }
 
-/// The text of a list in a local folder that replaces a bucket.
+/// Reads a list of hashes from a local folder that replaces a bucket.
 fn read_list(url: &reqwest::Url) -> Option<String> {
     let file = std::fs::File::open(url.to_file_path().ok()?).ok()?;
     let mut text = String::new();
@@ -320,8 +322,8 @@ fn read_list(url: &reqwest::Url) -> Option<String> {
     Some(text)
 }
 
-/// The hash of the file `name` in a list with lines of the form `hash  name`. If the first line has only a hash, it is the hash of the
-/// file.
+/// The hash of the file `name` in a list with lines of the form `hash  name`. If the first line has only a hash, this hash belongs to the
+/// file `name`.
 fn hash_of(text: &str, name: &str) -> Option<String> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(str::split_whitespace);
     let of_line = |mut words: std::str::SplitWhitespace<'_>| {

@@ -113,7 +113,7 @@ impl Failing for BootstrapError {
 }
 
 impl BootstrapError {
-    /// The error of a node that is ready, if no server gives `what` to ready nodes.
+    /// Converts the error about a node that is already registered: no server gives `what` to such a node. Other errors stay unchanged.
     fn not_followed(self, what: &'static str) -> BootstrapError {
         match self {
             BootstrapError::AlreadyRegistered { server, .. } => BootstrapError::NotFollowed { server, what },
@@ -140,7 +140,7 @@ fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Inval
     }
 }
 
-/// A client of the kops-controllers of a cluster, for one of its machines.
+/// A client with which one machine sends requests to the kops-controllers of the machine's cluster.
 #[derive(Clone, Debug)]
 pub struct KopsController {
     /// The URLs of the servers. Each server gives equivalent answers.
@@ -164,9 +164,9 @@ pub struct KopsController {
 }
 
 impl KopsController {
-    /// A client for the servers in the boot config. If the boot config names no server, the client uses kops-controller's usual DNS name.
-    /// In a cluster without DNS, it uses the addresses of the API server. If the boot config has no certificates of `kubernetes-ca`, the
-    /// client trusts `authorities`.
+    /// A client for the servers in the boot config. If the boot config names no server, the client uses kops-controller's usual DNS name,
+    /// or in a cluster without DNS the addresses of the API server. If the boot config has no certificates of `kubernetes-ca`, the client
+    /// trusts `authorities`.
     pub fn new(
         boot: &BootConfig,
         authorities: Option<&str>,

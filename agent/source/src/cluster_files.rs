@@ -189,7 +189,7 @@ pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     })
 }
 
-/// If the cluster lacks the group, the error lists the cluster's groups.
+/// Reads the file of an instance group. If the cluster lacks the group, the error lists the cluster's groups.
 pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFile> {
     let url = format!("{base}/instancegroup/{name}");
     match store.read(&url).await {
@@ -211,8 +211,8 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
     }
 }
 
-/// If `own` is the control plane, returns the roles of all groups, because a group of API servers changes the labels of control-plane
-/// nodes. Otherwise returns only `own`.
+/// If `own` is the control plane, returns the roles of all groups, because the labels of control-plane nodes depend on whether the cluster
+/// has a group of API servers. For any other role, returns only `own`.
 async fn roles(
     store: &Store,
     base: &str,
@@ -225,7 +225,7 @@ async fn roles(
     }
     let folder = format!("{base}/instancegroup");
     let listed = store.list(&folder).await.context(
-        "finding the cluster's instance groups, on which labels of the control plane depend (not needed with --config-from nodeup-config)",
+        "finding the cluster's instance groups, on which labels of control-plane nodes depend; not needed with --config-from nodeup-config",
     )?;
     let others = listed.into_iter().filter(|name| name != own_name);
     let role = async |name: String| {
@@ -268,7 +268,7 @@ async fn look_if_needed(is_needed: bool, store: &Store, url: &str) -> Result<Fou
     }
 }
 
-/// The value of a file, if this machine may read the file. Otherwise adds the error to `denied`.
+/// The value of a file. `None` if the file is missing, or if this machine may not read it. In the second case, adds the error to `denied`.
 fn take_readable<T>(found: Found<T>, denied: &mut Vec<StoreError>) -> Option<T> {
     match found {
         Found::There(found) => Some(found),

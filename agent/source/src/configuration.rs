@@ -119,8 +119,8 @@ pub(crate) async fn derived(
                 indented(&urls)
             ),
             Proof::Differs(actual) => format!(
-                "the cluster spec gives another configuration than the user-data pins: its hash is {actual}, but \
-                 NodeupConfigHash is {}:\n{}",
+                "the cluster spec gives another configuration than the user-data pins: the derived configuration \
+                 has the hash {actual}, but NodeupConfigHash is {}:\n{}",
                 boot.nodeup_config_hash,
                 indented(&derivation.differences(&derived, pinned.as_ref()))
             ),
@@ -145,7 +145,8 @@ pub(crate) async fn derived(
     Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
 }
 
-/// Derives the configuration of a machine. If a hash is neither in `pinned` nor in the file of `--asset-hashes`, it comes from `source`.
+/// Derives the configuration of a machine. If the hash of a download is neither in `pinned` nor in the file of `--asset-hashes`, the hash
+/// comes from `source`.
 async fn derive_for_machine(
     files: ClusterFiles,
     options: &SourceOptions,

@@ -78,8 +78,8 @@ impl NodeSpec {
         }
     }
 
-    /// Records that this machine may not read a secret. If an earlier run used the secret, the node keeps it. Otherwise the agent plans the
-    /// node as if the cluster had no such secret. Fails if it is unknown whether an earlier run used the secret.
+    /// Records that this machine may not read a secret. If an earlier run used the secret, the node keeps it. If no earlier run used it,
+    /// the agent plans the node as if the cluster had no such secret. Fails if it is unknown which secrets earlier runs used.
     pub fn deny_secret(&mut self, name: String, why: StoreError, before: &Before) -> Result<()> {
         match before {
             Before::Unclear => return Err(why.into()),

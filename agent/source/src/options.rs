@@ -11,7 +11,7 @@ use kops_agent_spec::BootConfig;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
-/// The path of the boot config where `/opt` is read-only, as on Container-Optimized OS.
+/// The path of the boot config on machines whose `/opt` is read-only, as on Container-Optimized OS.
 pub const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
 
 /// The path of the boot config if `--conf` is not given.
@@ -23,8 +23,8 @@ pub fn default_conf() -> PathBuf {
 /// Where the node's configuration comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfigFrom {
-    /// From the cluster spec. If the boot config pins a nodeupconfig, the agent uses the pinned configuration and compares the cluster spec
-    /// with it.
+    /// If the boot config pins a nodeupconfig: from the pinned nodeupconfig, which the agent also compares with the cluster spec. If the
+    /// boot config pins none: from the cluster spec.
     #[default]
     Auto,
     /// From cluster-completed.spec and the InstanceGroup.

@@ -7,7 +7,7 @@ use kops_agent_spec::{Keyset, Secret};
 
 /// The files of the store that a node's configuration comes from.
 pub enum Origin {
-    /// The cluster and the instance group.
+    /// The configuration is derived from the cluster and the instance group.
     ClusterSpec(Box<Derivation>),
     NodeupConfig(StoreFile),
 }

@@ -171,7 +171,8 @@ pub(crate) fn boot_config_of_group(
 }
 
 /// The configuration in a store that `kops toolbox enroll` has copied to a control plane. The copy is a folder of this machine, and has no
-/// cluster spec. `None` for any other store, if the boot config pins a configuration, or if the user chose the source of the configuration.
+/// cluster spec. `None` in three cases: the store is no such copy, the boot config pins a configuration, or the user chose the source of
+/// the configuration.
 async fn only_written(
     store: &Store,
     base: &str,
@@ -231,12 +232,12 @@ async fn served(
     Ok(spec)
 }
 
-/// The configuration that kOps wrote for the group most recently, and the boot config with its hash.
+/// The configuration that kOps wrote for the group most recently, and a copy of the boot config that pins this configuration.
 async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<(BootConfig, Pinned)> {
     let unpinned = BootConfig { nodeup_config_hash: String::new(), ..boot };
     let Some(written) = nodeup_config::written(store, base, &unpinned).await? else {
         return Err(Failure::new(Kind::FollowRefused, format!(
-            "cannot follow: the state store has no nodeupconfig.yaml of the instance group {} below {base} that this machine may read",
+            "cannot follow: the state store has no nodeupconfig.yaml of the instance group {} below {base}, or this machine may not read it",
             unpinned.instance_group_name
         ))
         .into());

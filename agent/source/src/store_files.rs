@@ -33,7 +33,7 @@ pub struct StoreFiles<'a> {
 }
 
 impl<'a> StoreFiles<'a> {
-    /// Uses the folders in the configuration. An empty name means the default folder, `pki` or `secrets` below `base`.
+    /// Uses the folders that the cluster's configuration names. An empty name means the default folder: `pki` or `secrets` below `base`.
     pub fn new(store: &'a Store, base: &str, keypairs: &str, secrets: &str) -> StoreFiles<'a> {
         let folder = |named: &str, usual: &str| match named {
             "" => format!("{base}/{usual}"),
@@ -42,7 +42,7 @@ impl<'a> StoreFiles<'a> {
         StoreFiles { store, keypairs: folder(keypairs, "pki"), secrets: folder(secrets, "secrets") }
     }
 
-    /// Uses the folders at these URLs.
+    /// Uses the folders of keysets and secrets at these URLs.
     pub fn at(store: &'a Store, keypairs: &str, secrets: &str) -> StoreFiles<'a> {
         StoreFiles { store, keypairs: keypairs.to_owned(), secrets: secrets.to_owned() }
     }

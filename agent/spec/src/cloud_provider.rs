@@ -19,7 +19,6 @@ pub enum CloudProvider {
 }
 
 impl CloudProvider {
-    /// Every cloud that kOps knows.
     pub const ALL: [CloudProvider; 9] = [
         CloudProvider::Aws,
         CloudProvider::Azure,

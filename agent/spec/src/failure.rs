@@ -25,7 +25,7 @@ pub enum Remedy {
 pub struct Failure {
     pub kind: Kind,
     message: String,
-    /// The hashes, if the failure is that a configuration does not have the hash in the boot config.
+    /// Both hashes, if the failure is that the hash of a configuration differs from the hash in the boot config.
     pub hashes: Option<DifferentHashes>,
 }
 
@@ -110,7 +110,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    // Wrong use of the program, and failures of its access to this machine.
+    // Wrong use of the program, and failures of the program's access to this machine.
     Other "1000" Again
     WrongUsage "1001" Usage
     WrongSetting "1002" Configuration
@@ -240,8 +240,8 @@ impl Kind {
         self.remedy() != Remedy::Again
     }
 
-    /// Whether no retry in this process can succeed, because the process' flags or environment are wrong. Returns false if the store's
-    /// files, its permissions or the user-data are wrong, because they may change while a machine waits.
+    /// Whether this process can never succeed, because its flags or its environment are wrong. Returns false if the store's files, the
+    /// store's permissions or the user-data are wrong, because these may change while a machine waits.
     pub fn is_final(self) -> bool {
         matches!(self.remedy(), Remedy::Environment | Remedy::Usage)
     }
@@ -279,7 +279,8 @@ impl Kind {
         )
     }
 
-    /// Whether a run rolled a change back, or refused a change that an earlier run rolled back. Then only a different configuration helps.
+    /// Whether a run rolled a change back, or refused a change that an earlier run rolled back. After such a failure, only a
+    /// different configuration helps.
     pub fn is_rolled_back(self) -> bool {
         matches!(self, Kind::RolledBack | Kind::FailedBefore)
     }

@@ -130,8 +130,8 @@ impl Keyset {
 
     /// The public keys of all trusted keys, the oldest first, as kOps writes them for `service-account` (upstream: `upup/pkg/fi/ca.go`,
     /// `ToPublicKeys`). For every type of key, kOps writes `SubjectPublicKeyInfo` in a PEM block titled `RSA PUBLIC KEY`. Fails if a
-    /// trusted key has no certificate. Otherwise the result would lack the public key, and verifiers would reject everything that the key
-    /// signed.
+    /// trusted key has no certificate. Without this error, the result would lack the public key, and verifiers would reject everything that
+    /// the key signed.
     pub fn public_keys_pem(&self) -> Result<String, SpecError> {
         let mut pem = String::new();
         for item in self.trusted_by_age() {

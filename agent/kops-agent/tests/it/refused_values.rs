@@ -143,7 +143,7 @@ fn a_taint_with_which_no_machine_becomes_a_node_is_refused() {
     for (taint, effect) in [("dedicated=gpu:Noschedule", "Noschedule"), ("dedicated", ""), ("a=b:c", "c")] {
         let machine = Machine::new(NODES);
         edit_group(&machine, NODES, &format!("kubelet: {{taints: ['{taint}']}}"));
-        let problem = format!("KubeletConfig.taints[0]: {effect:?} of {taint:?} is no effect of a taint");
+        let problem = format!("KubeletConfig.taints[0]: the effect {effect:?} of the taint {taint:?}");
         assert_found(&machine, NODES, CONFIGURATION, &problem);
         machine.run("converge", &[]).with(CONFIGURATION, &[&problem]);
         assert_eq!(machine.files(), [""; 0]);

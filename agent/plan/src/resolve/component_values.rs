@@ -41,7 +41,8 @@ struct Component<'a> {
     /// The path of the component's settings in the configuration.
     settings: &'static str,
     version: &'a KubernetesVersion,
-    /// Whether this module knows the valid values of the component's settings. If not, a refusal becomes a warning ([`is_of_release`]).
+    /// Whether this module knows the valid values of the component's settings ([`is_of_release`]). If the module does not know them, it
+    /// only warns of a value that it would otherwise refuse.
     has_known_program: bool,
     feature_gates: BTreeMap<String, bool>,
     problems: &'a mut Problems,

@@ -57,7 +57,7 @@ const PLUGINS: [(&str, i64); 38] = [
     ("io.containerd.transfer.v1.local", 2),
     ("io.containerd.ttrpc.v1.otelttrpc", 3),
 ];
-/// Settings that stay in [`CRI_OF_1`] in containerd 2.
+/// Settings of the plugin [`CRI_OF_1`] that containerd 2 has not moved to another plugin.
 const STREAMING: [&str; 6] = [
     "disable_tcp_service",
     "enable_tls_streaming",
@@ -78,10 +78,10 @@ const OF_IMAGES: [&str; 7] = [
 ];
 /// Settings of the table `containerd` in [`CRI_OF_1`] that moved to [`CRI_IMAGES`].
 const UNPACKING: [&str; 3] = ["disable_snapshot_annotations", "discard_unpacked_layers", "snapshotter"];
-/// The first version of the file in which `disabled_plugins` and `required_plugins` list plugins by their full names.
+/// The first version of the configuration file in which `disabled_plugins` and `required_plugins` list plugins by their full names.
 const WHOLE_NAMES: i64 = 2;
 
-/// The written version and the readable version of containerd's configuration file.
+/// The version of containerd's configuration file that kOps writes, and the newest version that containerd can read.
 #[derive(Clone, Copy)]
 pub(super) struct Versions {
     /// The version that kOps writes. It may be older than the newest version that containerd can read.
@@ -170,7 +170,8 @@ fn check_lists(field: &str, file: &Table, version: i64, problems: &mut Problems)
     }
 }
 
-/// Warns of a setting that containerd ignores in a file of this version. Adds a problem if containerd does not accept its value.
+/// Warns of a setting that containerd ignores in a configuration file of this version. Adds a problem if containerd does not accept the
+/// setting's value.
 pub(super) fn check_value(
     field: &str,
     path: &[&str],
@@ -188,8 +189,7 @@ pub(super) fn check_value(
     }
 }
 
-/// The number of keys of the path that a warning shows, and the reason why containerd ignores the setting. `None` if containerd reads the
-/// setting.
+/// Returns how many keys of the path a warning shows, and why containerd ignores the setting. `None` if containerd reads the setting.
 fn why_ignored(path: &[&str], version: i64) -> Option<(usize, String)> {
     let no_such_key = |above: usize, plugin: &str, below: &[&str]| {
         let (at, advice) = containerd_keys::unknown(plugin, below, version)?;

@@ -27,12 +27,12 @@ struct Keys {
     versions: RangeInclusive<i64>,
     plugin: &'static str,
     table: &'static [&'static str],
-    /// The keys, separated by spaces. The last character of a key is the type of its value ([`TYPES`]). If it is not one of these
-    /// characters, the value is a string.
+    /// The keys, separated by spaces. The last character of a key marks the type of the key's value ([`TYPES`]). The value of a key without
+    /// such a character is a string.
     known: &'static str,
 }
 
-/// All types of values except strings: the character that marks the type at the end of a known key, and the type's name in messages.
+/// For each type of value except strings: the character that marks the type at the end of a known key, and the type's name in messages.
 const TYPES: [(char, &str); 4] =
     [('?', "true or false"), ('#', "a whole number"), ('*', "a list of strings"), ('/', "a table")];
 const STRING: &str = "a string";
@@ -140,8 +140,8 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
         let (own, most) = (plain(key), key.len() / 4);
         let nearest = names()
             .map(|known| (plain(known), known))
-            // The distance of two keys is at least the difference of their lengths. So keys with a very different length are skipped. A
-            // user's file may have thousands of unknown keys of any length.
+            // The distance of two keys is at least the difference of their lengths. So the distance to keys with a very different length
+            // is not computed. This saves time if a user's file has thousands of unknown keys.
             .filter(|(letters, _)| letters.len().abs_diff(own.len()) <= most)
             .map(|(letters, known)| (distance(&own, &letters), known))
             .min();

@@ -63,8 +63,8 @@ fn json_web_keys(keyset: &Keyset) -> Result<Vec<JsonWebKey>, Invalid> {
     Ok(keys)
 }
 
-/// The public key of an item. `None` if the item has no certificate for `service-account`, because kOps did not make
-/// such an item.
+/// The public key of an item. `None` if kOps did not make the item: it has no certificate, or its certificate is not for
+/// `service-account`.
 fn json_web_key(item: &KeysetItem) -> Result<Option<JsonWebKey>, Invalid> {
     let problem = |what: &str| {
         Invalid::new(format!(

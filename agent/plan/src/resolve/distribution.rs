@@ -12,9 +12,9 @@ use kops_agent_spec::kops_release::{KopsRelease, Releases};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PackageFormat {
-    /// `deb`, by apt.
+    /// `deb` packages, which apt installs.
     Deb,
-    /// `rpm`, by dnf.
+    /// `rpm` packages, which dnf installs.
     Rpm,
     /// The distribution installs no packages: its root is read-only and already has all programs.
     None,
@@ -50,8 +50,8 @@ pub struct Distribution {
     pub srv_kubernetes: &'static str,
     /// The directory for users' files that an API server needs to reach nodes through a proxy.
     pub srv_sshproxy: &'static str,
-    /// The directories in which programs look for the distribution's trusted certificates. A pod that mounts a missing directory creates
-    /// this directory.
+    /// The directories in which programs look for the distribution's trusted certificates. If a directory is missing, a pod that mounts the
+    /// directory creates it.
     pub ssl_directories: &'static [&'static str],
     /// The directory for kubectl and other programs.
     pub kubernetes_bin: &'static str,
@@ -76,7 +76,8 @@ pub struct Distribution {
     pub old_glibc: Option<&'static str>,
 }
 
-/// The list has only existing directories, because a mount cannot create a directory below a read-only `/usr`.
+/// The directories of trusted certificates on a distribution with a read-only root. The list has only existing directories, because a mount
+/// cannot create a directory below a read-only `/usr`.
 const READ_ONLY_ROOT_SSL: &[&str] =
     &["/etc/ssl", "/etc/pki/tls", "/etc/pki/ca-trust", "/usr/share/ca-certificates"];
 

@@ -13,10 +13,10 @@ use super::{KubernetesVersion, Problems};
 
 /// The table of gates: a line for each gate, a column for each release.
 const TEXT: &str = include_str!("feature_gates.txt");
-/// The gates by name, parsed only once: a decision about a control plane looks up some 2,000 gates.
+/// The gates by name. The table is parsed only once, because a decision about a control plane looks up some 2,000 gates.
 static TABLE: LazyLock<BTreeMap<&str, Columns>> =
     LazyLock::new(|| lines().filter_map(Columns::read).collect());
-/// The oldest and the newest minor version that have a column in the table.
+/// The oldest and the newest minor version that have a column in the table of gates.
 const OLDEST_MINOR: u64 = 29;
 const NEWEST_MINOR: u64 = 36;
 /// Since this minor version, a component exits if a gate is on and needs another gate that is off.
@@ -58,7 +58,7 @@ impl<'a> Gates<'a> {
         TABLE.get(name).and_then(|columns| columns.gate(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
     }
 
-    /// Why a setting that needs this gate is refused, and what to do: the gate is off, or the release lacks it.
+    /// Why a setting that needs this gate is refused (the gate is off, or the release lacks the gate), and what to do.
     pub(super) fn why_off(&self, name: &str) -> String {
         match self.gate(name) {
             Some(_) => {
@@ -145,7 +145,7 @@ impl<'a> Gates<'a> {
     }
 }
 
-/// The parsed line of a gate in the table.
+/// The parsed line of a gate in the table of gates.
 #[derive(Clone, Copy)]
 struct Columns {
     gates: [Option<Gate>; (NEWEST_MINOR - OLDEST_MINOR + 1) as usize],
@@ -191,8 +191,8 @@ impl Columns {
     }
 }
 
-/// Parses the gates of `field`. Adds a problem for each wrong gate. Also adds a problem if a gate that is on by default, by `AllAlpha` or
-/// by `AllBeta` needs a gate that is off.
+/// Parses the gates of `field`. Adds a problem for each wrong gate. Also adds a problem if a gate that `gates` does not name is on, but
+/// needs a gate that is off. Such a gate is on by default, by `AllAlpha` or by `AllBeta`.
 pub(super) fn read(
     field: &str,
     gates: &BTreeMap<String, String>,

@@ -7,7 +7,7 @@ use kops_agent_spec::CloudProvider;
 use super::Problems;
 use super::basis::Basis;
 
-/// Adds a problem if the cloud assigns no IPv6 prefix.
+/// Adds a problem if pods have only IPv6 addresses, but the cloud assigns no IPv6 prefix.
 pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
     let cloud = basis.boot.cloud_provider;
     let has_prefix = matches!(cloud, CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Metal);

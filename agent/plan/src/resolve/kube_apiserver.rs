@@ -100,8 +100,8 @@ fn config(basis: &Basis<'_>, settings: &APIServerConfig, local_address: Option<&
     if !basis.is_control_plane() {
         name_etcd_of_the_control_plane(&mut config, &basis.config.cluster_name);
     }
-    // Very old clusters have the ordered list `admissionControl`. The API server does not accept the flag
-    // `--admission-control` together with `--enable-admission-plugins`.
+    // Very old clusters have the ordered list `admissionControl`. The list replaces `enableAdmissionPlugins`, because the
+    // API server does not accept the flag `--admission-control` together with `--enable-admission-plugins`.
     if !config.admission_control.is_empty() {
         config.enable_admission_plugins = std::mem::take(&mut config.admission_control);
     }

@@ -248,7 +248,8 @@ impl Taint {
     fn wrong_effect(&self, text: &str) -> Option<String> {
         (!EFFECTS.contains(&self.effect.as_str())).then(|| {
             format!(
-                "{:?} of {text:?} is no effect of a taint, so this machine never becomes a node; use {}",
+                "the effect {:?} of the taint {text:?} is unknown, so this machine never becomes a node; \
+                 use {}",
                 self.effect,
                 EFFECTS.join(", ")
             )

@@ -51,7 +51,7 @@ pub(super) fn check(
 impl Component<'_> {
     fn check(&self, files: &[FileAsset], problems: &mut Problems) {
         let Component { name, settings, directory, .. } = self;
-        // Only absolute paths are checked here. The API server's check of audit paths rejects relative paths.
+        // Relative paths are skipped here. `check_audit_paths` rejects relative paths of the API server's audit files.
         for (field, path) in self.named.iter().filter(|(_, path)| path.starts_with('/')) {
             let field = format!("{settings}.{field}");
             if !self.sees(path) {
@@ -107,7 +107,7 @@ mod tests {
     const SCHEDULER: &str = "ControlPlaneConfig.KubeScheduler";
     const KUBELET: &str = "KubeletConfig";
 
-    /// Changes the settings of a component.
+    /// Returns a change that adds the fields of the YAML text `set` to the settings of a component.
     fn with(settings: &str, set: &str) -> impl FnOnce(&mut Inputs) {
         let (pointer, set) = (format!("/{}", settings.replace('.', "/")), set.to_owned());
         move |inputs| {

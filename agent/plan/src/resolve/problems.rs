@@ -80,7 +80,7 @@ impl Problem {
 /// Hides the free text of a configuration in problems. The machines of a group mostly have the same problems, so each text is searched once.
 pub(super) struct ProblemRedactor {
     redactor: Redactor,
-    /// The texts that were searched, each with the shown text.
+    /// The problem texts that were searched for free text, each with the text to show in its place.
     shown: RefCell<BTreeMap<String, String>>,
 }
 
@@ -115,7 +115,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Hides free text in the text of a problem. If the text was cut, it may end with the beginning of a hidden value.
+/// Hides free text in the text of a problem. If the text was cut, also hides the beginning of a hidden value at the end of the text.
 fn hidden(problem: &str, free_text: &Redactor) -> String {
     match problem.strip_suffix(CUT) {
         Some(begin) if begin.chars().count() == LONGEST - 1 => {
@@ -350,7 +350,7 @@ mod tests {
         for before in [1000, 1900, 1990, 1998] {
             assert_eq!(shown(before, " is wrong"), "x".repeat(before) + "…");
         }
-        // A secret that ends before the cut is hidden as in a whole text. A whole text may also end with `…`.
+        // A secret that ends before the cut is hidden, as in a text that is not cut. A text that is not cut may also end with `…`.
         let whole = shown(0, &"y".repeat(3000));
         assert!(!whole.contains("s0") && whole.ends_with("yyy…"), "{whole}");
         let whole = shown(1, "…");

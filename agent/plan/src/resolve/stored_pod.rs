@@ -7,7 +7,7 @@ use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::parse_yaml;
 use kops_agent_spec::redaction::manifest::Manifest;
 
-/// A pod of the state store.
+/// A pod manifest from the state store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredPod {
     text: String,

@@ -68,8 +68,8 @@ fn path(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, 
     }
 }
 
-/// The reason why a volume must not be mounted at `path`: it would hide files that the machine or kops-agent needs. `None` if a volume may
-/// be mounted there.
+/// The reason why a volume must not be mounted at `path`: the volume would hide files that the machine or kops-agent needs. `None` if a
+/// volume may be mounted at `path`.
 fn would_hide(path: &str) -> Option<&'static str> {
     /// Trees of the operating system (hier(7)).
     const SYSTEM: [&str; 11] =

@@ -49,7 +49,7 @@ impl ArchiveKind {
     }
 }
 
-/// A member's file name and its path. `None` if no file can have this name.
+/// The file name and the path of an archive's member. `None` if no file can have this name.
 fn named(member: &str) -> Option<(&str, &str)> {
     let member = member.trim_start_matches("./");
     let name = member.rsplit('/').next()?;

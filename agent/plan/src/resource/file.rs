@@ -74,8 +74,8 @@ pub enum FreeText {
     Whole,
     /// The values of environment variables in a pod's manifest.
     Variables,
-    /// The numbers of the lines that are free text, from 0. All other lines are public. If the agent did not write the present file,
-    /// outputs show only those lines of the present file that equal a public line of this text.
+    /// The numbers of the lines that are free text, from 0. All other lines are public. If the agent did not write the file that is now on
+    /// the node, outputs show only the lines of that file that equal a public line of this text.
     Lines(BTreeSet<usize>),
 }
 

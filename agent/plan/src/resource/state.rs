@@ -98,12 +98,12 @@ impl DesiredState {
         }
     }
 
-    /// Returns the state if it has no conflicts; otherwise every conflict, in the order in which it arose.
+    /// Returns the state if it has no conflicts. If it has conflicts, returns all of them, in the order in which they arose.
     pub fn checked(self) -> Result<DesiredState, Vec<Conflict>> {
         if self.conflicts.is_empty() { Ok(self) } else { Err(self.conflicts) }
     }
 
-    /// A copy of the state without marked free text. Outputs then show the whole text of every resource.
+    /// A copy of the state without the marks of free text, so that outputs show the whole text of every resource.
     #[must_use]
     pub fn without_free_text(self) -> DesiredState {
         let resources = self.resources.into_iter().map(|(id, resource)| (id, resource.without_free_text()));

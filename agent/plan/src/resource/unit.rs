@@ -33,7 +33,7 @@ impl Unit {
         Unit { text: Some(text.into()), ..Unit::existing(name) }
     }
 
-    /// Makes a unit that the distribution includes. The unit is enabled and running.
+    /// The desired state of a unit whose unit file the distribution includes: enabled and running.
     pub fn existing(name: impl Into<String>) -> Unit {
         Unit {
             name: name.into(),

@@ -157,10 +157,10 @@ type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 /// Finds the manifest field of each taint. kOps merges and sorts the taints of all manifests, so a taint has different indices in the
 /// configuration and in its manifest.
 struct Taints {
-    /// For the text of each problem, the place of the first taint that has this problem.
+    /// The place of the first taint with each problem, by the problem's text.
     of_problem: BTreeMap<String, Place>,
-    /// The place of the first wrong taint, or of the first taint if no taint is wrong. Used if `of_problem` lacks a problem's text, because
-    /// the text hides the taint.
+    /// The place of the first wrong taint, or of the first taint if no taint is wrong. Used for a problem that `of_problem` lacks, because
+    /// the problem's text hides the taint.
     other: Option<Place>,
 }
 
@@ -273,8 +273,8 @@ fn of_file_asset(rest: &str, lists: &ListsOfRole) -> Option<Place> {
     Some(if *is_groups { InGroup(field) } else { InCluster(field) })
 }
 
-/// A node's configuration has the parameters of the group, and then the parameters of the cluster. Before each of these two lists, unless
-/// the list is empty, kOps writes two lines of its own.
+/// A node's configuration has the kernel parameters of the group, and then those of the cluster. Before each list that is not empty, kOps
+/// writes two lines of its own.
 fn of_sysctl(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
     const LINES_BEFORE: usize = 2;
     let (mut index, rest) = index(rest)?;

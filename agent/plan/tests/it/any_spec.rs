@@ -387,7 +387,7 @@ fn places(document: &Value) -> Vec<String> {
     found
 }
 
-/// Runs `decide` for many changes. Checks that enough changes result in a node, and that enough changes result in problems.
+/// Runs `decide` for many changes. Fails if too few changes result in a desired state, or if too few changes result in problems.
 fn for_many<S: Strategy>(changes: S, decide: impl Fn(S::Value) -> Result<DesiredState, String>) {
     let (decided, refused) = (Cell::new(0), Cell::new(0));
     let mut runner =

@@ -34,7 +34,7 @@ pub enum Kind {
     Word,
     Number,
     Bool,
-    /// An amount: a text, a number, or any other value.
+    /// A value of any type, such as an amount that is a text or a number.
     Amount,
     /// A mapping. Only its presence matters.
     Mapping,
@@ -49,7 +49,7 @@ pub struct Field {
 
 impl Field {
     /// Returns the field's place in a document. Creates missing values on the path, and replaces values of a wrong type. A mapping gets the
-    /// key `key`. A list gets a new item if it is empty or if `lengthen` is set. Otherwise the list's last item is used.
+    /// key `key`. A list gets a new item if it is empty or if `lengthen` is set. In all other lists, the last item is used.
     pub fn reach<'a>(&self, document: &'a mut Value, lengthen: bool, key: &str) -> &'a mut Value {
         self.path.iter().fold(document, |value, step| match step {
             Step::Item => {

@@ -49,7 +49,7 @@ impl Store {
         self.groups.values().map(|group| group.spec.role).collect()
     }
 
-    /// The addresses of the API's load balancer. They come from kOps' own output, because only the cloud knows them.
+    /// The addresses of the API's load balancer. Only the cloud knows them, so the test takes them from a configuration that kOps wrote.
     fn api_server_addresses(&self) -> Vec<String> {
         let files = entries(&self.folder.join("igconfig")).into_iter().flat_map(|role| entries(&role));
         let configs = files.filter_map(|folder| fs::read(folder.join("nodeupconfig.yaml")).ok());

@@ -142,8 +142,8 @@ fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     out
 }
 
-/// Replaces a long text by a reference, if one of the `known` machines has an equal text. Otherwise, if a known machine has a similar text
-/// for the resource `id`, prints only the difference.
+/// Shortens a text that has at least `LONG` lines. If one of the `known` machines has an equal text, returns a reference to that text. If a
+/// known machine has only a similar text for the resource `id`, returns the difference between the two texts.
 fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
     let lines = body.lines().count();
     if lines < LONG {

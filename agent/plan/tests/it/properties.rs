@@ -88,7 +88,7 @@ cloud:
   aws: {instanceID: i-1, instanceType: m5.large, region: us-test-1, localIPv4: 10.0.0.2, mac: "02:00:00:00:00:01", networkInterfaces: {max: 3, ipv4PerInterface: 10}}
 "#;
 
-/// Fields whose texts may have several lines, and fields that are escaped when they are written.
+/// Fields whose text may have several lines, and fields whose text is escaped when it is written.
 const OF_MANY_LINES: [&str; 8] = [
     "/CAs/",
     "/content",

@@ -58,7 +58,8 @@ pub enum LeftBy {
     AnotherMachine,
 }
 
-/// Where this machine stores its proof, and the Node names that the proof may contain.
+/// Where this machine stores kubelet's certificate, and the Node names that the certificate may contain. The certificate proves that this
+/// machine is already a node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
     /// The root of the node's files.
@@ -81,8 +82,8 @@ impl Identity {
                 machine: self.names.join(" or "),
             });
         }
-        // The agent's own record (`left_by`) takes precedence over cloud-init's file, because cloud-init writes its file again after
-        // `cloud-init clean`, or while the metadata service is unreachable.
+        // If the agent's own record (`left_by`) says that this machine wrote the certificate, cloud-init's file is not used, because
+        // cloud-init writes this file again after `cloud-init clean`, or while the metadata service is unreachable.
         let is_older = self.left_by != LeftBy::ThisMachine
             && first_boot(&self.root).is_some_and(|first_boot| begins + BACKDATED + MOST_SKEW < first_boot);
         if is_older { Err(NoProof::Older) } else { Ok(pair) }
@@ -95,8 +96,8 @@ pub(super) struct Present {
     begins: OffsetDateTime,
 }
 
-/// Reads kubelet's current certificate. Fails if it is no node's certificate, if it is not valid now, or if the kubeconfig lacks the
-/// certificate's key.
+/// Reads kubelet's current certificate. Fails if it is not the certificate of a node, if it is not valid now, or if the kubeconfig lacks
+/// the certificate's key.
 pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoProof> {
     let text = std::fs::read_to_string(root.join(KUBECONFIG)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => NoProof::NoKubeconfig,

@@ -13,7 +13,7 @@ use kops_agent_net::tls;
 
 impl KopsController {
     /// Asks the servers with kubelet's current certificate. Returns the server's URL and its answer. A failed request is not retried: the
-    /// certificate is valid for months, and the next verification sends a new request.
+    /// certificate is valid for months, and the next `kops-agent verify --renew` sends a new request.
     pub(super) async fn renewed<T>(
         &self,
         asking: &Asking,
@@ -42,7 +42,7 @@ impl KopsController {
         let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
         match asking.round(&servers, &trust, accept).await {
             Ok((server, given)) => {
-                log::info!("this node gets {what} from {server} with its current certificate");
+                log::info!("with its current certificate, this node gets {what} from {server}");
                 Some((server, given))
             }
             Err(failures) => {

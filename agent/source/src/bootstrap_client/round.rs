@@ -38,7 +38,7 @@ pub(super) async fn ask_each<T>(
     Err(Failures(failures))
 }
 
-/// Each asked address with its failure, in the order of the requests.
+/// The failure of each requested address, in the order of the requests.
 #[derive(Debug)]
 pub(super) struct Failures(Vec<(String, Failure)>);
 
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// The ports that one round asks, if the request to each address fails with `fails`.
+    /// Makes one round of requests, and each request fails with `fails`. Returns the ports of the requests, and the failures.
     async fn ports_asked(servers: &[Server], fails: impl Fn() -> Failure) -> (Vec<u16>, Failures) {
         let ports = RefCell::new(Vec::new());
         let ask = async |_: &Server, address: SocketAddr| {

@@ -25,8 +25,8 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of the connection and its TLS handshake. It is short so that a server that accepts connections but does not respond delays the
 /// next address only a little.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of addresses to ask if a server's name has several. Usually, a cluster has fewer control planes. If none of these
-/// addresses responds, the requests take at most two minutes.
+/// The maximum number of addresses to ask for one server name. Usually, a cluster has fewer control planes. If none of the asked addresses
+/// responds, the requests take at most two minutes.
 const MOST_ADDRESSES: usize = 8;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 /// The maximum size of a response, in bytes. A configuration has about ten thousand bytes.

@@ -54,8 +54,8 @@ impl KopsController {
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
     }
 
-    /// The servers to ask for a slot. A control plane also asks the server on its own machine. Without DNS, a control plane may not find
-    /// other control planes, and the cluster may have no other.
+    /// The servers to ask for a slot. A control plane also asks the server on its own machine, for two reasons: without DNS, it may not
+    /// find other control planes, and the cluster may have no other control plane.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
         let mut servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         if self.identity.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
@@ -85,7 +85,7 @@ impl Outcomes {
     }
 
     /// Combines the failures of all servers into one answer. A server without slots answers 404 or 405. If servers answer, but none of them
-    /// has slots, the answer is [`NoAnswer::NotServed`]. Servers that do not answer make no difference.
+    /// has slots, the answer is [`NoAnswer::NotServed`], even if other servers do not answer.
     fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;

@@ -40,7 +40,8 @@ pub struct CloudControllerManagerConfig {
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--use-service-account-credentials`: give each controller its own service account.
     pub use_service_account_credentials: Option<bool>,
-    /// `--enable-leader-migration`: share the leader lock with kube-controller-manager while controllers move from it.
+    /// `--enable-leader-migration`: share a leader lock with kube-controller-manager while controllers move from there to
+    /// the cloud controller manager.
     pub enable_leader_migration: Option<bool>,
     pub cpu_request: Option<Quantity>,
     /// `--node-status-update-frequency`: interval between refreshes of nodes' addresses.

@@ -49,7 +49,7 @@ fn place_cloud_provider(cluster: &mut Respelling<'_>) -> Result<Option<CloudProv
     Ok(Some(provider))
 }
 
-/// The cloud's key under the internal `cloudProvider`.
+/// The cloud's key below `spec.cloudProvider` in kOps' internal API. `None` if the internal API has no such key.
 fn key_of(provider: CloudProvider) -> Option<&'static str> {
     match provider {
         CloudProvider::DigitalOcean => Some("do"),

@@ -120,7 +120,7 @@ fn each_finding_is_at_the_place_and_in_the_words_of_the_user() {
         WRONG,
         &[
             "error: ./c.yaml:15: spec.kubeAPIServer.oidcIssuerURL: \"http://x\" is refused by kube-apiserver",
-            "error: ./g.yaml:14: spec.taints[0]: \"No\" of \"c=d:No\" is no effect of a taint",
+            "error: ./g.yaml:14: spec.taints[0]: the effect \"No\" of the taint \"c=d:No\" is unknown",
             "2 errors, 0 warnings",
         ],
     );

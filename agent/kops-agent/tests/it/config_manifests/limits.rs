@@ -32,7 +32,7 @@ fn a_document_has_few_findings_of_each_severity() {
         &ended,
         WRONG,
         &[
-            "error: ./g.yaml:12: spec.taints[0]: \"No\" of \"0=b:No\" is no effect",
+            "error: ./g.yaml:12: spec.taints[0]: the effect \"No\" of the taint \"0=b:No\" is unknown",
             "error: ./g.yaml:1: 50 more errors of this document are not listed\n",
             "150 errors, 0 warnings\n",
         ],

@@ -8,7 +8,7 @@ use kops_agent_spec::KubeAPIServerConfig;
 
 use super::{Component, VersionedName, items};
 
-/// The plugins that all known releases have.
+/// The admission plugins that all known Kubernetes releases have.
 const PLUGINS: [&str; 34] = [
     "AlwaysAdmit",
     "AlwaysDeny",
@@ -45,7 +45,7 @@ const PLUGINS: [&str; 34] = [
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook",
 ];
-/// The plugins that only some releases have, each with the minor versions of these releases.
+/// The admission plugins that only some Kubernetes releases have, each with the minor versions of these releases.
 const PLUGINS_OF_SOME: [VersionedName; 9] = [
     ("JobValidation", 36..=u64::MAX),
     ("MutatingAdmissionPolicy", 32..=u64::MAX),

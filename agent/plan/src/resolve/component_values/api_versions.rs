@@ -85,8 +85,8 @@ pub(super) fn check(component: &mut Component<'_>, runtime_config: &BTreeMap<Str
     const FIELD: &str = "runtimeConfig";
     for (key, value) in runtime_config {
         let is_many = ALL.contains(&key.as_str());
-        // For a single version, an empty value means true. Any other value must be a bool for Go's
-        // `strconv.ParseBool`.
+        // If the key names a single API version, an empty value means true. A value that is not empty must be a bool
+        // for Go's `strconv.ParseBool`.
         let is_switch = match is_many {
             true => matches!(value.as_str(), "true" | "false"),
             false => value.is_empty() || crate::resolve::feature_gates::go_bool(value).is_some(),

@@ -4,7 +4,7 @@
 
 use super::{Component, VersionedName, items};
 
-/// The names and aliases that all known releases have.
+/// The controllers' names and aliases that all known Kubernetes releases have.
 const CONTROLLERS: [&str; 85] = [
     "attachdetach",
     "bootstrap-signer-controller",
@@ -92,7 +92,7 @@ const CONTROLLERS: [&str; 85] = [
     "ttl-controller",
     "validatingadmissionpolicy-status-controller",
 ];
-/// The names and aliases that only some releases have, each with the minor versions of these releases.
+/// The controllers' names and aliases that only some Kubernetes releases have, each with the minor versions of these releases.
 const CONTROLLERS_OF_SOME: [VersionedName; 9] = [
     ("device-taint-eviction-controller", 33..=u64::MAX),
     ("kube-apiserver-serving-clustertrustbundle-publisher-controller", 32..=u64::MAX),

@@ -18,7 +18,7 @@ fn found(version: &str, settings: &str, set: &str) -> [Vec<String>; 2] {
     let node = resolved(|inputs| {
         change(version, settings, set, inputs);
         if version < "1.32" {
-            // kOps 1.35 supports Kubernetes 1.29, too.
+            // The newest kOps release does not support these Kubernetes versions, but kOps 1.35 supports 1.29 and newer.
             inputs.kops_version = Some(Told::by_version_file("1.35.2".into()));
             inputs.config.uses_legacy_gossip = Some(false);
         }

@@ -16,7 +16,8 @@ pub(super) fn check(config: &KubeletConfigSpec, problems: &mut Problems) {
             ),
         );
     }
-    // `volumeStatsAggPeriod` is not in this list, because a negative value switches the collection off.
+    // `volumeStatsAggPeriod` is not in this list, because a negative value switches the collection of volume
+    // statistics off.
     for (field, duration) in [
         ("authenticationTokenWebhookCacheTTL", config.authentication_token_webhook_cache_ttl),
         ("evictionPressureTransitionPeriod", config.eviction_pressure_transition_period),

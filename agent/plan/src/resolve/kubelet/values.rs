@@ -413,7 +413,7 @@ impl Check<'_> {
         if critical > whole {
             self.refuse(
                 "shutdownGracePeriodCriticalPods",
-                format!("is {critical}, but it is a part of shutdownGracePeriod, which is {whole}; change one of them"),
+                format!("is {critical}, but must not be longer than shutdownGracePeriod, which is {whole}; change one of them"),
             );
         }
     }
