@@ -97,8 +97,8 @@ impl Redactor {
         }
     }
 
-    /// Also hides the value of a program's environment variable. The value of a login variable is hidden as a secret. Any other value is
-    /// hidden as free text, because the operator may have set it.
+    /// Also hides the value of a program's environment variable. The value of a login variable is hidden as a secret. Any other value may be
+    /// from the operator, so it is hidden like other free text. Of such a value, [`Redactor::showing`] can make parts visible.
     #[must_use]
     pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
         let redactor = self.hiding_passwords(&variables::as_url(name, value));

@@ -342,7 +342,7 @@ pub fn until_status(cluster: &Cluster, what: &str, is_so: impl Fn(&Value) -> boo
     }
 }
 
-/// The nodes of each group that are done, changing and failed.
+/// For each group, three values from the status: the nodes that are done, the nodes that are changing, and the failed nodes.
 fn progress(status: &Value) -> Vec<Value> {
     groups(status)
         .flat_map(|group| ["done", "updating", "failed"].map(|field| group[field].clone()))

@@ -52,8 +52,8 @@ impl Witness<'_> {
         for Member { machine, .. } in control_planes {
             for (name, asked) in WATCHED {
                 let (unit, file) = (unit(name), file(name));
-                // With one control plane, no second watch can get the events that this watch misses when the API server restarts. So the
-                // watch ends, and `states` fails.
+                // A watch misses events while its API server restarts. With several control planes, the other watches get these events.
+                // With one control plane, the watch is not restarted, so that `states` fails.
                 let shell = match control_planes.len() {
                     1 => format!("exec {kubectl} >{file}"),
                     _ => format!("while true; do {kubectl}; sleep 1; done >{file}"),

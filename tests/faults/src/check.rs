@@ -49,7 +49,7 @@ pub struct Expected {
     wanted: Tree,
     /// The state that the run reaches before a rollback. `None` if the run does not roll back.
     tried: Option<Tree>,
-    /// Files with new random content in every run. Only their form is compared.
+    /// Files with new random content in every run. Comparisons ignore the random data in these files.
     random: BTreeSet<String>,
 }
 

@@ -58,8 +58,8 @@ impl Fault {
         }
     }
 
-    /// Applies the fault to this process or to the clock. Does nothing if the fault makes file operations fail, because the file system
-    /// does that.
+    /// Applies the fault to this process or to the clock. Does nothing if the fault makes file operations fail, because then the file
+    /// system itself returns the errors.
     pub(super) fn strike(self, pid: u32, clock: &Offset) {
         let signal = match self {
             Fault::Killed => Signal::SIGKILL,

@@ -256,7 +256,8 @@ fn likeness(scenario: &Scenario, tree: &Tree) -> u64 {
     hasher.finish()
 }
 
-/// The text of a file in the agent's state folder. It has no times and numbers, and no hashes of files with new content in every run.
+/// The words of a file in the agent's state folder. Omits words that differ between runs: times, numbers, and the hashes of files that get
+/// new content in every run.
 fn lasting(scenario: &Scenario, bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let is_lasting =

@@ -139,8 +139,8 @@ pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failur
         S3Failure::NoCredentials { cause } => StoreError::Credentials {
             url,
             problem: format!(
-                "no credentials were found ({cause}); give the instance a role, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
-                 S3_ENDPOINT if the server is not Amazon's"
+                "no credentials were found ({cause}); give the instance a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. If the \
+                 server is not Amazon's, set S3_ENDPOINT instead"
             ),
         },
         S3Failure::TooLarge => StoreError::TooLarge { url },
