@@ -395,7 +395,8 @@ impl KopsRelease {
         if self.is_at_most(36) { (1, 6) } else { (2, 1) }
     }
 
-    /// Whether kubelet's credential provider for Google's registries has a date in its version, and comes from a separate bucket.
+    /// Whether kOps installs a dated version of kubelet's credential provider for Google's registries, which it downloads from a separate
+    /// bucket.
     pub fn has_dated_gce_credential_provider(self) -> bool {
         self.is_at_most(34)
     }

@@ -242,7 +242,7 @@ fn orders(cluster: &Cluster, fakes: &[FakeNode]) -> Vec<(String, Option<Value>)>
     nodes.map(|node| (node.to_owned(), fake_nodes::order(cluster, node))).collect()
 }
 
-/// Lets a Node without a machine join each group of workers.
+/// Adds one Node without a machine to each group of workers.
 fn join(cluster: &Cluster, numbers: [u8; 2]) -> Vec<FakeNode> {
     let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
     let fakes: Vec<FakeNode> = [NODES, BATCH]

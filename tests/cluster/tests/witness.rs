@@ -74,7 +74,7 @@ impl Witness<'_> {
         self.0.control_plane().until("all guarded pods were seen ready", || self.states(pods).fewest_pods());
     }
 
-    /// The states so far. `pods` is the number of pods of the guarded workload.
+    /// The states of the cluster since the watches began. `pods` is the number of pods of the guarded workload.
     pub fn states(&self, pods: usize) -> States {
         let mut events: Vec<(u64, &str, Value)> = Vec::new();
         for Member { machine, .. } in self.0.control_planes() {

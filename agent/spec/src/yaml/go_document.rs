@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_values_of_a_document_are_counted_after_the_expansion_of_its_aliases() {
-        // The count is three mappings, one list, five keys and three numbers.
+        // The 12 values are three mappings, one list, five keys and three numbers.
         assert_eq!(read("a: &a {x: 1}\nb: [*a]\nc: 2\n").values, 12);
     }
 

@@ -191,7 +191,7 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
     }
 }
 
-/// Advice for an error response that has a known reason other than a missing permission of the role. `None` for all other responses.
+/// Advice for an error response whose reason is known and is not a missing permission of the role. `None` for all other responses.
 ///
 /// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", for the kinds of policies.
 fn advice(said: &Said, rights: &str) -> Option<String> {
