@@ -101,7 +101,7 @@ pub enum StoreError {
     NoLists { url: String, scheme: &'static str },
     #[error("--store-mirror {argument}: use the form URL=DIR, such as s3://BUCKET=/srv/state")]
     BadMirror { argument: String },
-    /// The environment variables for a store are incomplete.
+    /// The environment variables for a store are incomplete or wrong.
     #[error("the environment's settings of the store are wrong: {0}")]
     BadSettings(String),
     #[error(transparent)]

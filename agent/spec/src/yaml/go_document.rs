@@ -308,11 +308,11 @@ mod tests {
     #[test]
     fn the_values_of_a_document_that_cannot_be_read_are_counted() {
         for (text, values) in [
-            // The count is a list and two items.
+            // The 3 values are a list and two items.
             ("- a\n- b\n", 3),
-            // The count is a mapping, a key, a list and two items.
+            // The 5 values are a mapping, a key, a list and two items.
             ("a: [1, .inf, 2]\n", 5),
-            // The count is a mapping, a key, a list and two items before the error.
+            // Before the error, the 5 values are a mapping, a key, a list and two items.
             ("a: [1, 2\n", 5),
         ] {
             let unread = unread(text);
