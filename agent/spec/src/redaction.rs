@@ -59,8 +59,8 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Also hides this value, and each line of it that has at least `SHORTEST_PART` bytes. Also hides the forms of these texts that are
-    /// escaped for JSON, and the base64 form of the whole value.
+    /// Also hides this value, and each line of it that has at least `SHORTEST_PART` bytes. Also hides these texts in the form that JSON
+    /// escapes give them, and the whole value in base64.
     #[must_use]
     pub fn hiding(mut self, value: &str) -> Redactor {
         self.secrets.extend(spellings(value));
