@@ -15,7 +15,8 @@ use super::power::{Disk, SURVIVES, Survives};
 use super::scenario::{Ended, Run, Scenario, words};
 use super::tree::{Body, Tree};
 
-/// The message about a timeline that still has its temporary name. On a read-only file system, this state is correct.
+/// The message about a timeline that still has its temporary name. On a read-only file system, the run cannot remove
+/// the temporary file, so the message is not a problem there.
 const TIMELINE_LEFT_BEHIND: &str = "/var/lib/kops-agent/.timeline.json.kops-agent is left behind";
 
 /// A disturbance of a run: a fault during the run, or a power cut.

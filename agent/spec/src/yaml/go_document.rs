@@ -40,7 +40,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
 
 #[derive(Default)]
 struct State {
-    /// The path of the value that is being read, in the document.
+    /// The path in the document to the value that is being read.
     path: Vec<String>,
     duplicates: Duplicates,
     values: usize,
