@@ -190,7 +190,7 @@ impl Redactor {
         let make = || {
             let free_text = self.free_text.difference(&self.public);
             let hidden = self.secrets.iter().chain(free_text).filter(|value| !MARK.contains(value.as_str()));
-            // For a long value, the default kind is a DFA. It takes seconds to build, and hundreds of times the memory.
+            // For a long value, the default kind of automaton would be a DFA. Its build takes seconds, and it needs hundreds of times the memory.
             let kind = Some(AhoCorasickKind::ContiguousNFA);
             AhoCorasick::builder().kind(kind).match_kind(MatchKind::LeftmostLongest).build(hidden).ok()
         };
@@ -235,7 +235,7 @@ fn is_of_words(value: &Value) -> bool {
     value.is_string() || value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
 }
 
-/// Whether a value can be hidden in all texts. Too many texts contain short values and booleans.
+/// Whether the redactor hides a value. Short values, `true` and `false` stay visible, because too many texts contain them by chance.
 fn is_hidden(value: &str) -> bool {
     value.len() >= SHORTEST && !matches!(value, "true" | "false")
 }

@@ -94,7 +94,7 @@ const NEVER_READ: [(&str, &str); 3] = [
          URL",
     ),
     (
-        // In upstream, all operations on such a URL fail (`KubernetesPath` in util/pkg/vfs/k8sfs.go).
+        // In upstream, all operations on a `k8s://` URL fail (`KubernetesPath` in util/pkg/vfs/k8sfs.go).
         "k8s",
         "the API server in which kOps stores the cluster has no files for nodes, and kOps' own nodeup cannot read any there; set \
          spec.configStore.base to a store with files for nodes",

@@ -94,8 +94,8 @@ impl FakeNode {
                 {
                     return;
                 }
-                // The server responds with 500 if two clients write the Lease at the same time. Like an agent, this loop also retries
-                // after a broken connection.
+                // The server responds with 500 if two clients write the Lease at the same time. Like an agent, this loop retries after such
+                // a response and after a broken connection.
                 Ok((
                     StatusCode::OK | StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR,
                     _,

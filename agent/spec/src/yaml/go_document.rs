@@ -254,7 +254,7 @@ mod tests {
     fn merge_keys_are_applied_in_order() {
         for (text, merged) in [
             ("<<: {a: 1, b: 1}\na: 2", json!({"a": 2, "b": 1})),
-            // In this case, Go's reader differs from YAML's specification.
+            // Unlike YAML's specification, Go's reader lets the merged field override the field before the merge key.
             ("a: 2\n<<: {a: 1, b: 1}", json!({"a": 1, "b": 1})),
             ("<<: [{a: 1}, {a: 2, b: 2}]", json!({"a": 1, "b": 2})),
             ("<<: {<<: {a: 1, b: 1}, a: 2}\nc: 3", json!({"a": 2, "b": 1, "c": 3})),
