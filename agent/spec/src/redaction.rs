@@ -190,7 +190,8 @@ impl Redactor {
         let make = || {
             let free_text = self.free_text.difference(&self.public);
             let hidden = self.secrets.iter().chain(free_text).filter(|value| !MARK.contains(value.as_str()));
-            // For a long value, the default kind of automaton would be a DFA. Its build takes seconds, and it needs hundreds of times the memory.
+            // For a long value, the default kind of automaton would be a DFA. Its build takes seconds, and it needs hundreds of times the
+            // memory.
             let kind = Some(AhoCorasickKind::ContiguousNFA);
             AhoCorasick::builder().kind(kind).match_kind(MatchKind::LeftmostLongest).build(hidden).ok()
         };

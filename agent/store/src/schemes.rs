@@ -111,7 +111,7 @@ pub(crate) struct Scheme {
     split: fn(&str) -> Result<Split<'_>, Misspelt>,
     /// Makes the backend. It is called before the first request.
     pub(crate) open: fn(Setup) -> Opening,
-    /// Whether downloads from this store need its backend. `false` for `https`, `http` and `file`.
+    /// Whether downloads from this store need the store's backend. `false` for `https`, `http` and `file`.
     locates: bool,
     /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,
