@@ -83,5 +83,5 @@ def is_noticed(path, facts, said):
     if at[0] == "interfaces":
         interface = facts["interfaces"][int(at[1])]
         return f"interfaces.{interface['name']}.{at[2]} is " in said
-    # A list of texts is compared as one value, so the message has no index of an item.
+    # A list of texts is compared as one value. So the path in the message does not end with the index of an item.
     return f"{'.'.join(at[:-1] if at[-1].isdigit() else at)} is " in said

@@ -44,7 +44,7 @@ CASES_OF_RELEASE = {
     ],
 }
 
-# Cases with a second test, in which the keysets keep all items (and not only the item that signs).
+# Cases with a second test. In the second test, the keysets keep all their keys, and not only the key that signs.
 WITH_NEXT = [
     "minimal-aws--master-us-test-1a--ubuntu2604-amd64",
     "privatecalico--master-us-test-1a--amzn2023-amd64",

@@ -158,7 +158,7 @@ def no_wrapper_reaches_a_build():
         seen = dict(line.split("=", 1) for line in (folder / "environment").read_text().splitlines() if "=" in line)
         assert [name for name, value in seen.items() if "/evil" in value] == [], seen
         assert {name: seen.get(name) for name in passing} == passing, seen
-        # An empty variable overrides a configuration. A missing variable does not.
+        # An empty variable overrides the wrapper in cargo's configuration. A missing variable does not.
         assert [seen.get(name) for name in wrappers] == ["", "", None, None], seen
         ours = {"CARGO_ENCODED_RUSTFLAGS", "CARGO_INCREMENTAL", "CC_SHELL_ESCAPED_FLAGS", f"CFLAGS_{machine}_unknown_linux_gnu"}
         assert ours <= set(seen) and f"CFLAGS_{host}" not in seen, seen

@@ -12,8 +12,8 @@ import sys
 import tempfile
 import time
 
-# Like the real systemctl, `enable` with several units enables none of them if one is masked. /masked names the masked
-# unit.
+# A stand-in for systemctl. As with the real systemctl, `enable` with several units enables none of them if one of them is masked.
+# The file /masked contains the name of the masked unit.
 SYSTEMCTL = """#!/bin/sh
 if [ "$1" = enable ] && [ -e /masked ]; then
     for unit; do

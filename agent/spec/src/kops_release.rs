@@ -210,7 +210,7 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether a boot config that names kops-controllers by address also has the name in the certificates of these kops-controllers.
+    /// Whether a boot config with the addresses of kops-controllers also contains the name that their certificates have.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }
@@ -240,8 +240,8 @@ impl KopsRelease {
         self.is_at_most(34)
     }
 
-    /// Whether containerd's configuration always has the format of containerd 1 and includes registry mirrors. containerd 2 converts the
-    /// configuration at its start.
+    /// Whether kOps always writes containerd's configuration file in the format of containerd 1, with the registry mirrors in this file.
+    /// containerd 2 converts the configuration at its start.
     pub fn containerd_configuration_is_of_1(self) -> bool {
         self.is_at_most(35)
     }
@@ -395,7 +395,8 @@ impl KopsRelease {
         if self.is_at_most(36) { (1, 6) } else { (2, 1) }
     }
 
-    /// Whether kubelet's credential provider for Google's registries has a date in its version, and comes from a separate bucket.
+    /// Whether kOps installs a dated version of kubelet's credential provider for Google's registries, which it downloads from a separate
+    /// bucket.
     pub fn has_dated_gce_credential_provider(self) -> bool {
         self.is_at_most(34)
     }

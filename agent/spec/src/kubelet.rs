@@ -8,8 +8,8 @@ use serde_with::apply;
 use super::duration::Duration;
 use super::go_yaml::is_zero;
 
-/// kOps' settings of kubelet. A field whose comment begins with a flag is set by this flag. All other fields are in kubelet's configuration
-/// file. Up to kOps 1.35, most of these other fields are flags, too.
+/// kOps' settings of kubelet. If a field's comment begins with a flag, kubelet gets the field as this flag. All other fields are in
+/// kubelet's configuration file. Up to kOps 1.35, most of the other fields are flags, too.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

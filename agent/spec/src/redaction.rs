@@ -59,8 +59,8 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Also hides this value, and each line of it that has at least `SHORTEST_PART` bytes. Also hides the forms of these texts that are
-    /// escaped for JSON, and the base64 form of the whole value.
+    /// Also hides this value, and each line of it that has at least `SHORTEST_PART` bytes. Also hides these texts in the form that JSON
+    /// escapes give them, and the whole value in base64.
     #[must_use]
     pub fn hiding(mut self, value: &str) -> Redactor {
         self.secrets.extend(spellings(value));
@@ -97,8 +97,8 @@ impl Redactor {
         }
     }
 
-    /// Also hides the value of a program's environment variable. The value of a login variable is hidden as a secret. Any other value is
-    /// hidden as free text, because the operator may have set it.
+    /// Also hides the value of a program's environment variable. The value of a login variable is hidden as a secret. Any other value may be
+    /// from the operator, so it is hidden like other free text. Of such a value, [`Redactor::showing`] can make parts visible.
     #[must_use]
     pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
         let redactor = self.hiding_passwords(&variables::as_url(name, value));
@@ -190,7 +190,8 @@ impl Redactor {
         let make = || {
             let free_text = self.free_text.difference(&self.public);
             let hidden = self.secrets.iter().chain(free_text).filter(|value| !MARK.contains(value.as_str()));
-            // For a long value, the default kind is a DFA. It takes seconds to build, and hundreds of times the memory.
+            // For a long value, the default kind of automaton would be a DFA. Its build takes seconds, and it needs hundreds of times the
+            // memory.
             let kind = Some(AhoCorasickKind::ContiguousNFA);
             AhoCorasick::builder().kind(kind).match_kind(MatchKind::LeftmostLongest).build(hidden).ok()
         };
@@ -235,7 +236,7 @@ fn is_of_words(value: &Value) -> bool {
     value.is_string() || value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
 }
 
-/// Whether a value can be hidden in all texts. Too many texts contain short values and booleans.
+/// Whether the redactor hides a value. Short values, `true` and `false` stay visible, because too many texts contain them by chance.
 fn is_hidden(value: &str) -> bool {
     value.len() >= SHORTEST && !matches!(value, "true" | "false")
 }

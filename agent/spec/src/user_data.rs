@@ -66,8 +66,8 @@ pub fn additional_parts_of_group(spec: &InstanceGroupSpec) -> String {
     digest_of_parts(parts)
 }
 
-/// The digest of a machine's user-data without kOps' boot script, in the form of [`additional_parts_of_group`]. `None` if the user-data is
-/// not from kOps.
+/// A digest of the parts of a machine's user-data, without the part with kOps' boot script. It can be compared with the digest of
+/// [`additional_parts_of_group`]. `None` if the user-data is not from kOps.
 pub fn additional_parts_of_machine(user_data: &[u8]) -> Option<String> {
     find_kube_env(user_data).ok()?;
     let user_data = unpacked(user_data).ok()?;

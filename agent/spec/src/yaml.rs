@@ -127,7 +127,6 @@ fn mapping(document: Value, source_file: &str) -> Result<Value, SpecError> {
     }
 }
 
-/// Reads a parsed document into `T`.
 pub(crate) fn from_document<T: DeserializeOwned>(
     document: &Value,
     source_file: &str,

@@ -16,7 +16,7 @@ pub enum StoreError {
     )]
     NotFound {
         url: String,
-        /// A second place where the file was searched. The text is empty, or begins with a space.
+        /// The path at which the agent looked for the file. The text is empty, or begins with a space.
         place: String,
     },
     #[error("{url}: access denied (403): {}{advice}", as_cause(said))]
@@ -101,7 +101,7 @@ pub enum StoreError {
     NoLists { url: String, scheme: &'static str },
     #[error("--store-mirror {argument}: use the form URL=DIR, such as s3://BUCKET=/srv/state")]
     BadMirror { argument: String },
-    /// The environment variables for a store are incomplete.
+    /// The environment variables for a store are incomplete or wrong.
     #[error("the environment's settings of the store are wrong: {0}")]
     BadSettings(String),
     #[error(transparent)]
@@ -110,13 +110,13 @@ pub enum StoreError {
     #[error("cannot read {url}{place}: {source}")]
     Io {
         url: String,
-        /// The place where the file was searched. The text is empty, or begins with a space.
+        /// The path at which the agent looked for the file. The text is empty, or begins with a space.
         place: String,
         source: io::Error,
     },
 }
 
-/// The store's message, in a form for the beginning of a sentence. Empty if the store sent no message.
+/// The store's message, with a semicolon after it for the text that follows. Empty if the store sent no message.
 fn as_cause(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!("the store says \"{said}\"; ") }
 }

@@ -36,7 +36,7 @@ pub(crate) enum Failure {
         status: StatusCode,
         /// The store's error code. It may be empty.
         code: String,
-        /// The store's message and a possible cause. It may be empty.
+        /// The store's message and a possible cause. The text may be empty.
         message: String,
     },
     TooLarge,
@@ -96,7 +96,7 @@ pub(crate) async fn body(answer: Response, largest: u64) -> Result<Vec<u8>, Fail
     http::body(answer, largest).await.map_err(Failure::of_transport)?.ok_or(Failure::TooLarge)
 }
 
-/// The error for the operator, after the last attempt.
+/// Converts the failure of the last attempt into the error for the operator.
 pub(crate) fn store_error(place: &Place, gave_up: GaveUp<Failure>) -> StoreError {
     let GaveUp { error, attempts, waited } = gave_up;
     let url = place.url.clone();

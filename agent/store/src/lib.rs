@@ -111,8 +111,8 @@ impl Store {
     }
 
     /// Reads a file that may be missing. Some stores also deny access if a file is missing. So if the store denies access, this method
-    /// lists the folder. The result is `Absent` if the list lacks the file. Otherwise, and if the folder cannot be listed, the result is
-    /// `Denied`.
+    /// lists the folder. The result is `Absent` if the list lacks the file. It is `Denied` if the list has the file, or if the folder
+    /// cannot be listed.
     pub async fn read_if_present(&self, url: &str) -> Result<Found<Vec<u8>>, StoreError> {
         let denied = match self.read(url).await {
             Ok(bytes) => return Ok(Found::There(bytes)),

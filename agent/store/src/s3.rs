@@ -251,7 +251,7 @@ impl S3 {
         }
     }
 
-    /// If a request was not sent, finds out whether credentials are missing. The SDK's error does not say so.
+    /// If a request was not sent, finds out whether credentials are missing, because the SDK's error does not say this.
     async fn explain(&self, failure: S3Failure) -> S3Failure {
         let S3Failure::NotSent { cause } = failure else { return failure };
         match &self.credentials {

@@ -94,7 +94,7 @@ const NEVER_READ: [(&str, &str); 3] = [
          URL",
     ),
     (
-        // In upstream, all operations on such a URL fail (`KubernetesPath` in util/pkg/vfs/k8sfs.go).
+        // In upstream, all operations on a `k8s://` URL fail (`KubernetesPath` in util/pkg/vfs/k8sfs.go).
         "k8s",
         "the API server in which kOps stores the cluster has no files for nodes, and kOps' own nodeup cannot read any there; set \
          spec.configStore.base to a store with files for nodes",
@@ -111,8 +111,7 @@ pub(crate) struct Scheme {
     split: fn(&str) -> Result<Split<'_>, Misspelt>,
     /// Makes the backend. It is called before the first request.
     pub(crate) open: fn(Setup) -> Opening,
-    /// Whether downloads from this store need the store's backend. `false` for `https`, `http` and `file`, whose URLs need no backend for a
-    /// download.
+    /// Whether downloads from this store need the store's backend. `false` for `https`, `http` and `file`.
     locates: bool,
     /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,

@@ -41,7 +41,7 @@ const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
 
-/// A backend for all containers of a project.
+/// A backend for all Swift containers of an OpenStack project.
 #[derive(Debug)]
 pub(super) struct Swift {
     client: Client,

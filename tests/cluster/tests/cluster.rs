@@ -37,7 +37,6 @@ pub const BATCH: &str = "batch";
 
 const LATER_DOWNLOADS: &str = "later-downloads";
 
-/// A machine of the cluster.
 pub struct Member {
     pub machine: Machine,
     /// The instance id, which is also the Node's name.

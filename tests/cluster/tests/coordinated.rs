@@ -66,7 +66,7 @@ pub fn workers_reboot_in_a_window(cluster: &Cluster) {
     }
 }
 
-/// Starts a rollout with this window that reboots all workers.
+/// Starts a rollout that reboots all workers, but only while `window` is open.
 fn reboot(cluster: &Cluster, window: &str) {
     let groups = ["reboot", "--instance-group", NODES, "--instance-group", BATCH, "--window", window];
     let ended = ordered::fleet(cluster, &[&groups[..], &ordered::CHECK_PODS_AFTER].concat());

@@ -94,8 +94,8 @@ impl FakeNode {
                 {
                     return;
                 }
-                // The server responds with 500 if two clients write the Lease at the same time. Like an agent, this loop also retries
-                // after a broken connection.
+                // The server responds with 500 if two clients write the Lease at the same time. Like an agent, this loop retries after such
+                // a response and after a broken connection.
                 Ok((
                     StatusCode::OK | StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR,
                     _,
@@ -140,7 +140,7 @@ impl FakeNode {
         serde_json::from_str(node["metadata"]["annotations"][ORDER].as_str()?).ok()
     }
 
-    /// Like a healthy machine, carries out the order, if there is one, and reports the outcome.
+    /// Acts like a healthy machine. If the Node has an order, reports that the order was carried out.
     pub fn obeys(&self, cluster: &Cluster) {
         let order = self.order(cluster);
         let hash = order.as_ref().and_then(|order| order["hash"].as_str());

@@ -105,7 +105,7 @@ fn others_are_done_before_liars_fail(cluster: &Cluster) {
     assert_eq!(status["status"]["groups"][BATCH]["failed"], 0, "others waited for the liars: {status:#}");
 }
 
-/// Checks that in `batch` these Nodes have failed and no other Node has.
+/// Checks that exactly these Nodes of `batch` have failed.
 fn have_failed(cluster: &Cluster, liars: &[FakeNode]) {
     let status = ordered::status(cluster);
     let failures = status["status"]["groups"][BATCH]["failures"].as_object().unwrap();

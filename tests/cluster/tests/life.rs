@@ -233,7 +233,6 @@ pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
     fake_nodes::leave(cluster, &joined);
 }
 
-/// Replaces a machine's boot config, and converges the machine.
 #[track_caller]
 pub fn converge_with(member: &Member, boot_config: &str) {
     member.machine.write(BOOT_CONFIG, boot_config);

@@ -54,7 +54,7 @@ fn agent() -> PathBuf {
     kops_agent(programs().join("kops-agent"))
 }
 
-/// A scenario: changes a cluster and checks the result.
+/// A function that changes a cluster and checks the result.
 type Scenario = fn(&Cluster);
 
 /// All scenarios, in the order in which they run.

@@ -242,7 +242,7 @@ fn orders(cluster: &Cluster, fakes: &[FakeNode]) -> Vec<(String, Option<Value>)>
     nodes.map(|node| (node.to_owned(), fake_nodes::order(cluster, node))).collect()
 }
 
-/// Lets a Node without a machine join each group of workers.
+/// Adds one Node without a machine to each group of workers.
 fn join(cluster: &Cluster, numbers: [u8; 2]) -> Vec<FakeNode> {
     let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
     let fakes: Vec<FakeNode> = [NODES, BATCH]
@@ -342,7 +342,7 @@ pub fn until_status(cluster: &Cluster, what: &str, is_so: impl Fn(&Value) -> boo
     }
 }
 
-/// The nodes of each group that are done, changing and failed.
+/// For each group, three values from the status: the nodes that are done, the nodes that are changing, and the failed nodes.
 fn progress(status: &Value) -> Vec<Value> {
     groups(status)
         .flat_map(|group| ["done", "updating", "failed"].map(|field| group[field].clone()))

@@ -173,7 +173,7 @@ fn no_limit_was_exceeded(cluster: &Cluster, witness: &Witness<'_>, fakes: &[Fake
     }
 }
 
-/// Removes the Nodes without machines and the guarded workload. Checks that the cluster's own workload runs on both workers.
+/// Removes the guarded workload, and the Nodes that have no machines. Checks that the cluster's own workload runs on both workers.
 fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
     fake_nodes::leave(cluster, fakes);
     workload::unguard(cluster);

@@ -28,7 +28,7 @@ pub fn nodes_become_ready(cluster: &Cluster, since: Instant) -> Vec<(&'static st
     ready
 }
 
-/// The static pods of each control plane run, from the manifests that the agent has written.
+/// On each control plane, the static pods run from the manifests that the agent has written.
 pub fn the_control_plane_is_up(cluster: &Cluster) {
     for member in cluster.control_planes() {
         for component in [

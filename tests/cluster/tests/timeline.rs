@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
-/// A new cluster may take at most this many times as long until its last Node is Ready as machines that already have all files and
-/// images.
+/// The maximum ratio of two times until the last Node is Ready: the time of a new cluster, divided by the time of machines that already have
+/// all files and images.
 pub const RATIO: f64 = 1.5;
 /// The units of the agent and of the boot script. [`floor`] boots the machines without these units.
 const OURS: [&str; 4] = [
@@ -105,7 +105,8 @@ pub fn table(rows: &[Row]) -> String {
     table
 }
 
-/// A table with the rows and the durations of [`floor`]. The line below the table compares how long the last Node took in both cases.
+/// A table of the rows, with one more column for the durations of [`floor`]. The line below the table has, for the new cluster and for
+/// [`floor`], the time until the last Node was Ready, and the ratio of both times.
 pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String {
     let mut table = format!("{HEADS} Ready with all on its disk, s |\n{RULES} ---: |\n");
     for (row, (_, alone)) in rows.iter().zip(floor) {

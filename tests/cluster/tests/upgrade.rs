@@ -105,8 +105,8 @@ pub fn releases_with(kubernetes: &str) -> Releases {
     Releases { kubernetes: kubernetes.to_owned(), cni_plugins, ..assets().releases.clone() }
 }
 
-/// Publishes a release of Kubernetes in a folder of the mirror and in the registry. Its programs are the built programs with a changed
-/// release number.
+/// Publishes a release of Kubernetes in a folder of the mirror and in the registry. The published programs are the built programs
+/// with a changed release number.
 pub fn publish(releases: &Releases, downloads_folder: &Path, world: &World) {
     let (built_releases, new) = (&assets().releases, &releases.kubernetes);
     let old = &built_releases.kubernetes;

@@ -52,8 +52,8 @@ impl Witness<'_> {
         for Member { machine, .. } in control_planes {
             for (name, asked) in WATCHED {
                 let (unit, file) = (unit(name), file(name));
-                // With one control plane, no second watch can get the events that this watch misses when the API server restarts. So the
-                // watch ends, and `states` fails.
+                // A watch misses events while its API server restarts. With several control planes, the other watches get these events.
+                // With one control plane, the watch is not restarted, so that `states` fails.
                 let shell = match control_planes.len() {
                     1 => format!("exec {kubectl} >{file}"),
                     _ => format!("while true; do {kubectl}; sleep 1; done >{file}"),
@@ -74,7 +74,7 @@ impl Witness<'_> {
         self.0.control_plane().until("all guarded pods were seen ready", || self.states(pods).fewest_pods());
     }
 
-    /// The states so far. `pods` is the number of pods of the guarded workload.
+    /// The states of the cluster since the watches began. `pods` is the number of pods of the guarded workload.
     pub fn states(&self, pods: usize) -> States {
         let mut events: Vec<(u64, &str, Value)> = Vec::new();
         for Member { machine, .. } in self.0.control_planes() {

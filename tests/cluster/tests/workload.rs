@@ -155,7 +155,7 @@ fn get(cluster: &Cluster, from: &Pod, url: &str) -> Option<String> {
     cluster.kubectl(&["exec", &from.name, "--", "/hello", "get", url]).map(|said| said.trim().to_owned())
 }
 
-/// Whether a pod has ended and will not restart. kubelet ends pods at a shutdown, and new pods replace them.
+/// Whether a pod has ended and will not restart. At a shutdown, kubelet ends the pods of its machine in this way, and new pods replace them.
 pub fn is_over(pod: &Value) -> bool {
     pod["status"]["phase"] == "Failed" || pod["status"]["phase"] == "Succeeded"
 }
@@ -205,7 +205,7 @@ pub fn deployment(name: &str, replicas: usize, taints_policy: &str) -> Value {
             "metadata": {"labels": labels},
             "spec": {
                 "containers": [container], "terminationGracePeriodSeconds": 0,
-                // kubelet sets the label `kubernetes.io/os`, so the selector excludes Nodes without machines.
+                // Only a real kubelet sets the label `kubernetes.io/os`, so the selector excludes Nodes without machines.
                 "nodeSelector": {"node-role.kubernetes.io/node": "", "kubernetes.io/os": "linux"},
                 "tolerations": [{"key": "dedicated", "operator": "Exists"}],
                 "topologySpreadConstraints": [{

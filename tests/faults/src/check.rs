@@ -49,7 +49,7 @@ pub struct Expected {
     wanted: Tree,
     /// The state that the run reaches before a rollback. `None` if the run does not roll back.
     tried: Option<Tree>,
-    /// Files with new random content in every run. Only their form is compared.
+    /// Files with new random content in every run. Comparisons ignore the random data in these files.
     random: BTreeSet<String>,
 }
 
@@ -101,8 +101,8 @@ impl Expected {
         &self.random
     }
 
-    /// The problems of a tree after a fault. Each file with a final name must have its content from one of three times: before the run,
-    /// after the run, or before the rollback.
+    /// The problems of a tree after a fault. Each file with a final name must have one of three contents: the content before the run,
+    /// the content after the run, or the content before the rollback.
     pub fn half_done(&self, tree: &Tree) -> Vec<String> {
         let (before, wanted, now) = (self.before.entries(), self.wanted.entries(), tree.entries());
         let tried = self.tried.as_ref().map(Tree::entries).unwrap_or_default();

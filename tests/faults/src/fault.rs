@@ -58,15 +58,15 @@ impl Fault {
         }
     }
 
-    /// Applies the fault to this process or to the clock. Does nothing if the fault makes file operations fail, because the file system
-    /// does that.
+    /// Applies the fault to this process or to the clock. Does nothing if the fault makes file operations fail, because then the file
+    /// system itself returns the errors.
     pub(super) fn strike(self, pid: u32, clock: &Offset) {
         let signal = match self {
             Fault::Killed => Signal::SIGKILL,
             Fault::Terminated => Signal::SIGTERM,
             Fault::Stopped => Signal::SIGSTOP,
-            // The command prlimit of util-linux sets limits of a running process. The agent already uses descriptors 0 to 3.
-            // With a limit of 0, fcntl(F_DUPFD) fails with EINVAL instead of EMFILE.
+            // The command prlimit of util-linux sets limits of a running process. The agent already uses descriptors 0 to 3,
+            // so a limit of 4 allows no new descriptor. With a limit of 0, fcntl(F_DUPFD) fails with EINVAL instead of EMFILE.
             Fault::NoDescriptors => {
                 let _ = Command::new("prlimit").args(["--pid", &pid.to_string(), "--nofile=4:4"]).status();
                 return;

@@ -15,7 +15,8 @@ use super::power::{Disk, SURVIVES, Survives};
 use super::scenario::{Ended, Run, Scenario, words};
 use super::tree::{Body, Tree};
 
-/// The message about a timeline that still has its temporary name. On a read-only file system, this state is correct.
+/// The message about a timeline that still has its temporary name. On a read-only file system, the run cannot remove
+/// the temporary file, so the message is not a problem there.
 const TIMELINE_LEFT_BEHIND: &str = "/var/lib/kops-agent/.timeline.json.kops-agent is left behind";
 
 /// A disturbance of a run: a fault during the run, or a power cut.
@@ -256,7 +257,8 @@ fn likeness(scenario: &Scenario, tree: &Tree) -> u64 {
     hasher.finish()
 }
 
-/// The text of a file in the agent's state folder. It has no times and numbers, and no hashes of files with new content in every run.
+/// The words of a file in the agent's state folder. Omits words that differ between runs: times, numbers, and the hashes of files that get
+/// new content in every run.
 fn lasting(scenario: &Scenario, bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let is_lasting =

@@ -233,7 +233,7 @@ impl Scenario {
         let (_, status) = clock::run(&agent, stderr, mounted.clock(), LONGEST_RUN, &asked)?;
         ensure!(status.success() || self.rolls_back, "the agent fails while it is traced: {status}");
         let mut jumps = jumps.into_inner();
-        // After the last operation, no operation can be disturbed.
+        // A clock jump strikes before an operation, and no operation follows the last one.
         jumps.remove(&mounted.done());
         Ok(jumps)
     }

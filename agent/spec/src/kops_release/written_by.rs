@@ -153,7 +153,7 @@ impl WrittenBy {
         Ok(WrittenBy { release, version: Some(version.to_owned()), evidence })
     }
 
-    /// Whether the full version is known, and this kops-agent knows the rules of its release.
+    /// False if the full version is unknown, or if this kops-agent does not know the rules of the version's release.
     pub fn is_known(&self) -> bool {
         let minor = self.version.as_deref().and_then(minor_of);
         minor.is_some_and(|minor| (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).contains(&minor))

@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(super) enum Step<'a> {
     /// An index, and the rest of the path.
     Index(usize, &'a str),
-    /// A path that begins with a key. Contains the whole path, because a key may contain dots.
+    /// The whole path, which begins with a key. The key is not split from the rest, because a key may contain dots.
     Key(&'a str),
     End,
 }

@@ -67,7 +67,7 @@ fn password(userinfo: &str) -> Option<&str> {
 struct Url {
     /// The end of the user and password, which is the offset of the `@`. 0 if the URL has no user and no password.
     userinfo: usize,
-    /// The end of the URL. The URL's query may extend beyond this end.
+    /// The end of the URL. If the URL's query contains another URL, this is the end of the part before the other URL.
     end: usize,
 }
 

@@ -56,7 +56,7 @@ pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
     counted(text).0
 }
 
-/// The result of [`check`], and the number of keys and values that the check counted. They are counted only if the text has aliases.
+/// The result of [`check`], and the number of keys and values that the check counted. The check counts only if the text may have aliases.
 pub(super) fn counted(text: &[u8]) -> (Result<(), TooCostly>, usize) {
     if text.len() > LONGEST {
         return (Err(TooCostly::Long), 0);

@@ -40,7 +40,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
 
 #[derive(Default)]
 struct State {
-    /// The path of the value that is being read, in the document.
+    /// The path in the document to the value that is being read.
     path: Vec<String>,
     duplicates: Duplicates,
     values: usize,
@@ -254,7 +254,7 @@ mod tests {
     fn merge_keys_are_applied_in_order() {
         for (text, merged) in [
             ("<<: {a: 1, b: 1}\na: 2", json!({"a": 2, "b": 1})),
-            // In this case, Go's reader differs from YAML's specification.
+            // Unlike YAML's specification, Go's reader lets the merged field override the field before the merge key.
             ("a: 2\n<<: {a: 1, b: 1}", json!({"a": 1, "b": 1})),
             ("<<: [{a: 1}, {a: 2, b: 2}]", json!({"a": 1, "b": 2})),
             ("<<: {<<: {a: 1, b: 1}, a: 2}\nc: 3", json!({"a": 2, "b": 1, "c": 3})),
@@ -301,18 +301,18 @@ mod tests {
 
     #[test]
     fn the_values_of_a_document_are_counted_after_the_expansion_of_its_aliases() {
-        // The count is three mappings, one list, five keys and three numbers.
+        // The 12 values are three mappings, one list, five keys and three numbers.
         assert_eq!(read("a: &a {x: 1}\nb: [*a]\nc: 2\n").values, 12);
     }
 
     #[test]
     fn the_values_of_a_document_that_cannot_be_read_are_counted() {
         for (text, values) in [
-            // The count is a list and two items.
+            // The 3 values are a list and two items.
             ("- a\n- b\n", 3),
-            // The count is a mapping, a key, a list and two items.
+            // The 5 values are a mapping, a key, a list and two items.
             ("a: [1, .inf, 2]\n", 5),
-            // The count is a mapping, a key, a list and two items before the error.
+            // Before the error, the 5 values are a mapping, a key, a list and two items.
             ("a: [1, 2\n", 5),
         ] {
             let unread = unread(text);

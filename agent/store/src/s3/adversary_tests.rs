@@ -81,7 +81,7 @@ async fn an_endless_error_is_read_up_to_the_limit() {
 
 #[tokio::test]
 async fn an_endless_list_is_refused() {
-    // The server sends an equal token with every page.
+    // The server sends the same token with every page.
     let (server, asked) = listing(|_| (entry("a"), "again".to_owned())).await;
     assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
     assert_eq!(asked.load(Ordering::SeqCst), 2);

@@ -36,7 +36,7 @@ pub(super) async fn config(
         }
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
-            // Amazon's own endpoint needs TLS, and so a CA bundle. The source of the credentials may also need TLS. In this case, the
+            // Amazon's own endpoint needs TLS, and TLS needs a CA bundle. The source of the credentials may also need TLS. In this case, the
             // source itself reports a missing CA bundle.
             require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
             let shared =

@@ -129,7 +129,7 @@ where
     }
 }
 
-/// The error for the operator, after the last attempt. `region` is the requested region.
+/// Converts the failure of the last attempt into the error for the operator. `region` is the requested region.
 pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failure>) -> StoreError {
     let url = object.url.clone();
     match gave_up.error {
@@ -139,8 +139,8 @@ pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failur
         S3Failure::NoCredentials { cause } => StoreError::Credentials {
             url,
             problem: format!(
-                "no credentials were found ({cause}); give the instance a role, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
-                 S3_ENDPOINT if the server is not Amazon's"
+                "no credentials were found ({cause}); give the instance a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. If the \
+                 server is not Amazon's, set S3_ENDPOINT instead"
             ),
         },
         S3Failure::TooLarge => StoreError::TooLarge { url },
@@ -191,7 +191,7 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
     }
 }
 
-/// Advice for an error response that has a known reason other than a missing permission of the role. `None` for all other responses.
+/// Advice for an error response whose reason is known and is not a missing permission of the role. `None` for all other responses.
 ///
 /// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", for the kinds of policies.
 fn advice(said: &Said, rights: &str) -> Option<String> {
