@@ -49,7 +49,7 @@ struct Round {
     curl: f64,
     units: f64,
     converge: f64,
-    /// The time for packages, from the agent's timeline. `downloads` is from this timeline too.
+    /// The seconds that the agent spent on packages, according to `status --timeline`. `downloads` has the same source.
     packages: f64,
     downloads: f64,
     /// The duration of a run without changes right after the first run, while kubelet starts the control plane. `idle` is the
