@@ -88,7 +88,7 @@ pub enum Asked {
     Configuration(Mood),
     ProgramFile(Mood),
     Certificates(Vec<String>, Mood),
-    /// Marks the next entry as a renewal, in which the node must authenticate with its kubelet's certificate.
+    /// Marks the next recorded request as a renewal. In a renewal, the node must authenticate with its kubelet's certificate.
     ToRenew,
     /// A request for a path that upstream's server does not serve.
     Elsewhere(String),

@@ -20,7 +20,7 @@ pub const CLUSTER: &str = "c.example.com";
 pub const CONFIG_BASE: &str = "s3://clusters/c.example.com";
 /// The cluster's AWS region.
 pub const REGION: &str = "us-test-1";
-/// The label of a Node whose value is the instance group.
+/// The Node label whose value is the instance group.
 pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 pub const NODE_ROLE: &str = "node-role.kubernetes.io/node";
 /// The user to which kOps' RBAC grants rights.
