@@ -226,7 +226,7 @@ fn a_definition_with_a_name_conflict_delays_no_other_add_on() {
     assert!(said.contains("behind applied: 1 objects"), "{said}");
     assert!(took < Duration::from_secs(20), "it took {took:?}: {said}");
 
-    // An object of a version that the definition in the manifest does not serve.
+    // The CustomResourceDefinition in the manifest does not serve the API version of this object.
     let mut of_version = definition("gadgets", "Gadget");
     of_version["spec"]["names"]["singular"] = json!("gadget");
     let gadget = json!({"apiVersion": "example.com/v2", "kind": "Gadget", "metadata": {"name": "g", "namespace": "default"}});

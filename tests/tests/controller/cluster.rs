@@ -280,8 +280,8 @@ impl Cluster {
         self.kubectl(&["patch", "node", name, "--type=merge", "-p", patch]);
     }
 
-    /// Reports that a Node is Ready and on the machine of the API server, as a kubelet reports regularly. Does not change conditions that
-    /// other programs report.
+    /// Reports that a Node is Ready, as a kubelet does regularly. The reported address of the Node is the API server's address. Does not
+    /// change conditions that other programs report.
     pub fn report(&self, name: &str) {
         let time = "2026-11-21T00:00:00Z";
         let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady",

@@ -82,7 +82,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Sends each new order of a Node to `orders`, with the time at which the Node has carried out the order.
+/// Sends each new order to a Node into the channel `orders`, with the time at which the Node will have carried out the order.
 fn watch_orders(proxy: &Proxy, orders: Sender<(Instant, String, Value)>) {
     let watch = BufReader::new(proxy.send("GET", "/api/v1/nodes?watch=true", ""));
     let mut seen = HashSet::new();

@@ -115,7 +115,8 @@ mod measured_nodes {
     for_each_cloud!(each_cloud);
 }
 
-/// On AWS, the pods of each Node get the IPv6 prefix of its instance. One response identifies the Node and contains the prefix.
+/// On AWS, the pods of each Node get the IPv6 prefix of its instance. The prefix needs no additional request: it is in the EC2 response
+/// with which the controller identifies the Node.
 #[test]
 #[ignore = "measures: tests/bench/run controller"]
 #[allow(clippy::print_stdout)]
@@ -150,7 +151,7 @@ fn measured_pod_ranges() {
     assert!(took <= longest && memory <= most);
 }
 
-/// The seconds between the Node's provider ID and its group label.
+/// The seconds from the time at which the Node gets its provider ID to the time at which it has its group label.
 fn until_labelled(cluster: &Cluster, number: usize) -> f64 {
     let name = id(number);
     cluster.ec2.put(&name, Instance::of_group(CLUSTER, "nodes"));
