@@ -373,7 +373,7 @@ fn name_in(mood: &Mood) -> &'static str {
     }
 }
 
-/// The name and the IP address of a node in the cloud.
+/// The subject alternative names of a node's certificate: the node's name and its IP address in the cloud.
 fn names(node: &str) -> anyhow::Result<Vec<rcgen::SanType>> {
     Ok(CertificateParams::new([node.to_owned(), "10.20.32.20".to_owned()])?.subject_alt_names)
 }

@@ -197,7 +197,7 @@ impl Cluster {
         let mut command = vec!["env"];
         command.extend(environment.iter().map(String::as_str));
         command.extend(match of_worker {
-            // For kops-controller, the worker proves its identity with its role's key.
+            // The worker proves its identity to kops-controller with its role's key.
             Some(_) => &["AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=secret", AGENT][..],
             None => &[AGENT],
         });

@@ -195,8 +195,8 @@ fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     assert_eq!(addons.recorded(NAME), None);
 }
 
-/// A definition with the singular name `widget`. Only one definition with this singular name can be established, so a second definition
-/// has a name conflict.
+/// A CustomResourceDefinition with the singular name `widget`. The API server establishes only one definition with this name, so a second
+/// definition has a name conflict.
 fn definition(plural: &str, kind: &str) -> Value {
     let names = json!({"plural": plural, "singular": "widget", "kind": kind});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});

@@ -120,7 +120,7 @@ pub trait Ground: Sync + Sized {
     fn server(&self) -> Value {
         json!({"provider": {Self::NAME: {}}})
     }
-    /// Serves the metadata of a machine. A liar at a different address gets the same metadata, but not the proof of identity.
+    /// Serves the metadata of a machine. If `liar` is set, a liar at that address gets the same metadata, but not the proof of identity.
     fn serve_metadata(&self, lot: Lot, liar: Option<Ipv4Addr>) -> Running;
     /// Adds the files and devices that machines of this cloud have, such as a TPM. `root` is the machine's root folder. The caller is in
     /// the machine's mount namespace. A liar gets invalid files and devices.

@@ -300,7 +300,7 @@ fn a_node_takes_a_slot_drains_reboots_uncordons_and_answers() {
     scene.ask(1, "release", 1);
     drop(following);
 
-    // The operator aborts the next reboot while a concurrent run blocks the node.
+    // The operator aborts the next reboot while a concurrent run of the agent has the lock.
     let (code, said) = fleet_command(&admin, &reboot);
     assert_eq!(code, Some(0), "{said}");
     eventually("the order is written", || annotation(ORDER)["bootID"] == "recorded-1");
