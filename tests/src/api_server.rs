@@ -206,7 +206,8 @@ impl ApiServer {
 
     fn is_ready(&self, admin: &Path) -> bool {
         let is_there = |path| self.kubectl_with(admin, &["get", "--raw", path], "").is_ok();
-        // kubectl costs much more than a connection, which the API server refuses for seconds.
+        // The API server refuses connections for some seconds after its start. A connection is tried first, because kubectl costs
+        // much more.
         TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok()
             && is_there("/readyz")
             // The API server creates this namespace shortly after it reports ready.

@@ -34,8 +34,8 @@ impl Authority {
         Authority::lasting(name, KeyPair::generate()?)
     }
 
-    /// Like `new`, but with an RSA key, like the CAs of kOps. An API server verifies a client's certificate at each request, and
-    /// the kind of key determines how long this takes.
+    /// Like `new`, but with an RSA key, like the CAs of kOps. An API server verifies a client's certificate at each request. The
+    /// duration of this verification depends on the type of the CA's key.
     pub fn of_rsa(name: &str) -> anyhow::Result<Authority> {
         Authority::lasting(name, KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?)
     }

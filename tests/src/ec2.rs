@@ -331,7 +331,7 @@ fn item(id: &str, instance: &Instance) -> String {
     )
 }
 
-/// The instance's network interfaces. EC2 guarantees no order, so the primary interface is last.
+/// The instance's network interfaces. EC2 guarantees no order, so this stand-in puts the primary interface last.
 fn interfaces(id: &str, instance: &Instance) -> String {
     let interface = |(index, prefixes): (usize, &Vec<String>)| {
         let prefixes: String =

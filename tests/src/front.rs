@@ -99,7 +99,7 @@ impl Controls {
         Ok(Controls { folder: folder.to_owned() })
     }
 
-    /// The words of a server's current fault. Empty if the server has no fault.
+    /// The words in a server's fault file. Empty if the server has no fault.
     pub fn words(&self, name: &str) -> Vec<String> {
         let text = fs::read_to_string(self.folder.join("faults").join(name)).unwrap_or_default();
         text.split_whitespace().map(str::to_owned).collect()

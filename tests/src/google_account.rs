@@ -43,8 +43,8 @@ impl ServiceAccount {
         })
     }
 
-    /// Checks a request for a token, and returns its scope. The account's key must have signed the request recently, for the
-    /// server at `token_uri`, with a lifetime of at most one hour.
+    /// Checks a request for a token, and returns its scope. The account's key must have signed the request recently. The request
+    /// must be for the server at `token_uri`, and its lifetime must be at most one hour.
     pub fn scope_of(&self, form: &[u8], token_uri: &str) -> anyhow::Result<String> {
         let form: BTreeMap<String, String> = form_urlencoded::parse(form).into_owned().collect();
         ensure!(form.get("grant_type").is_some_and(|grant| grant == GRANT), "unsupported_grant_type");

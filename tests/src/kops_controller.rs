@@ -88,7 +88,7 @@ pub enum Asked {
     Configuration(Mood),
     ProgramFile(Mood),
     Certificates(Vec<String>, Mood),
-    /// Marks the next entry as a renewal, in which the node must authenticate with its kubelet's certificate.
+    /// Marks the next recorded request as a renewal. In a renewal, the node must authenticate with its kubelet's certificate.
     ToRenew,
     /// A request for a path that upstream's server does not serve.
     Elsewhere(String),
@@ -373,7 +373,7 @@ fn name_in(mood: &Mood) -> &'static str {
     }
 }
 
-/// The name and the IP address of a node in the cloud.
+/// The subject alternative names of a node's certificate: the node's name and its IP address in the cloud.
 fn names(node: &str) -> anyhow::Result<Vec<rcgen::SanType>> {
     Ok(CertificateParams::new([node.to_owned(), "10.20.32.20".to_owned()])?.subject_alt_names)
 }

@@ -97,8 +97,8 @@ pub const RELEASES: [Release; 4] = [
 ];
 
 impl Release {
-    /// kops-controller's configurations, each with its cloud. For each cloud, one configuration has no optional fields, and one
-    /// configuration exists for each optional field of the release.
+    /// kops-controller's configurations, each with its cloud. Each cloud has one configuration without optional fields. It also has
+    /// one configuration for each optional field that this release knows.
     pub fn kops_controller_configurations(&self) -> Vec<(&'static str, String)> {
         let known = PROVIDERS.into_iter().filter(|(cloud, _)| *cloud != "linode" || self.has_linode);
         let mut more = vec!["", r#","cacheNodeidentityInfo":true"#, r#","enableCloudIPAM":true"#];

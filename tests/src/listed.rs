@@ -47,7 +47,6 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
     }
 }
 
-/// The description of a cloud's API.
 #[derive(Debug)]
 pub struct Api {
     pub name: &'static str,

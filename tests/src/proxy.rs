@@ -24,8 +24,8 @@ struct Outside {
 }
 
 impl Proxy {
-    /// Starts a proxy on loopback. The proxy forwards requests for names in the domain `test` to the loopback address. Clients would
-    /// use no proxy for the loopback address itself.
+    /// Starts a proxy on loopback. The proxy forwards requests for names in the domain `test` to the loopback address. Tests need these
+    /// names, because clients use no proxy for the loopback address itself.
     pub fn start() -> anyhow::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         Proxy::start_on(

@@ -46,8 +46,8 @@ struct World {
 }
 
 impl Publishers {
-    /// Publishes the SHA-256 digests of downloads, whose keys are URLs. Writes the CA certificate of the publishers to
-    /// `folder`.
+    /// Publishes the SHA-256 digests of downloads. The keys of `sha256` are the URLs of the downloads. Writes the CA certificate
+    /// of the publishers to `folder`.
     pub fn start(sha256: &BTreeMap<String, String>, folder: &Path) -> anyhow::Result<Publishers> {
         let authority = Authority::new("publishers of a test")?;
         let authority_file = folder.join("publishers.pem");

@@ -28,7 +28,7 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Serves the folders in `root` as buckets. Requests must be signed with the server's new keys.
+    /// Serves the folders in `root` as buckets. The server makes a new access key, which must sign all requests.
     pub fn start(root: &Path) -> anyhow::Result<S3Server> {
         S3Server::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?, root)
     }

@@ -153,7 +153,7 @@ impl Releases {
 
 /// Returns the bytes of a program for its name and version.
 type Program<'a> = dyn Fn(&str, &str) -> anyhow::Result<Vec<u8>> + 'a;
-/// Returns the bytes of a release's program for its name.
+/// Returns the bytes of the program with this name. The release determines the version.
 type Member<'a> = dyn Fn(&str) -> anyhow::Result<Vec<u8>> + 'a;
 
 fn containerd_archive(

@@ -44,7 +44,7 @@ render() {
         --facts "store/machines/$1/facts.yaml" --config-base "$2"
 }
 
-# is_as_in_the_folder BASE: fails unless `render` prints the same for the store at BASE as for the store in the folder.
+# is_as_in_the_folder BASE: fails unless `render` prints the same for the store at BASE as for the example's store in the local folder.
 is_as_in_the_folder() {
     local machine
     for machine in store/machines/*; do

@@ -47,7 +47,7 @@ readonly CLOUD GROUP AGENT MACHINE_NAME
 # this id.
 NET=ka$$-0
 WORK=$(mktemp -d "/var/tmp/kops-agent-machine.$$-XXXXXX")
-# MACHINE is the machine's own folder, whose files/ is the upper layer over the root. WORLD is the folder of the servers.
+# MACHINE is the machine's own folder. Its files/ is the upper layer of the machine's root file system. WORLD is the folder of the servers.
 MACHINE=$WORK/machine WORLD=$WORK/world
 mkdir -p "$MACHINE/files" "$WORLD"
 [[ -n ${VM_TESTS_BUILT:-} ]] || { echo "run it by vm-tests/run $CASE" >&2; exit 2; }

@@ -39,7 +39,7 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
         starting.join().unwrap()
     });
     assert_eq!(started.code, Some(0), "{}", machine.explain(&started));
-    // The unit's run is still active, because this run takes longer than the call.
+    // The boot script's call has returned, but the run of the unit is still in progress.
     assert_eq!(machine.show(UNIT, "ActiveState"), "activating", "{}", machine.explain(&started));
     machine.run(&["rm", "/root/holds-lock", "/root/said"]);
     machine.until("the unit has come to its end", || {

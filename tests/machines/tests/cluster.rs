@@ -35,7 +35,7 @@ pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// The port of kops-controller's bootstrap server (`KopsControllerPort` in pkg/wellknownports).
 const KOPS_CONTROLLER_PORT: u16 = 3988;
 
-/// The path, on machines, of the manifest of the test's pod.
+/// The path of the test pod's manifest on machines.
 pub const POD: &str = "/root/pod.yaml";
 
 pub const CONTROL_PLANE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 10));
@@ -197,7 +197,7 @@ impl Cluster {
         let mut command = vec!["env"];
         command.extend(environment.iter().map(String::as_str));
         command.extend(match of_worker {
-            // For kops-controller, the worker proves its identity with its role's key.
+            // The worker proves its identity to kops-controller with its role's key.
             Some(_) => &["AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=secret", AGENT][..],
             None => &[AGENT],
         });

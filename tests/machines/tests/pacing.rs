@@ -112,7 +112,7 @@ fn a_blocked_drain_leaves_a_node_unchanged(cluster: &Cluster) {
     control_plane.run(&["rm", "/root/budget.yaml"]);
 }
 
-/// A signal ends a run that drains the node. The node is uncordoned, although the agent's timers do not exist on this machine.
+/// A signal ends a run that drains the node. The node is then uncordoned without the agent's timers, which this machine does not have.
 fn is_stopped_while_it_drains(cluster: &Cluster, signal: &str) {
     let node = &cluster.node;
     let environment = cluster.environment();

@@ -128,8 +128,8 @@ pub fn become_a_cluster(suite: &str, written: &Written) {
     }
 }
 
-/// Changes a machine's configuration to that of a gossip cluster, and adds the download of protokube if it is missing. The configuration of
-/// every control plane of kOps 1.36 has this download.
+/// Changes a machine's configuration so that its cluster is a gossip cluster. Adds the download of protokube if the configuration does not
+/// have it. The configuration of every control plane of kOps 1.36 has this download.
 fn with_gossip(config: &str, downloads: &Downloads, kops: &str) -> String {
     const WITHOUT: &str = "usesLegacyGossip: false";
     assert_eq!(config.matches(WITHOUT).count(), 1, "{config}");

@@ -70,7 +70,7 @@ pub fn converges(cluster: &Cluster, machine: &Machine) {
     assert_eq!(machine.show(UNIT, "StatusText"), "converged");
     // The process reports readiness to systemd shortly before it ends.
     machine.until("its process has ended", || (machine.show(UNIT, "SubState") == "exited").then_some(()));
-    // This unit runs `systemctl is-active kubelet.service`, which succeeds only on a converged node.
+    // `after-kops-agent.service` runs `systemctl is-active kubelet.service`, which succeeds only on a converged node.
     machine.until("what is ordered after it has started", || {
         (machine.show("after-kops-agent.service", "ActiveState") == "active").then_some(())
     });

@@ -49,7 +49,7 @@ struct Round {
     curl: f64,
     units: f64,
     converge: f64,
-    /// The time for packages, from the agent's timeline. `downloads` is from this timeline too.
+    /// The seconds that the agent spent on packages, according to `status --timeline`. `downloads` has the same source.
     packages: f64,
     downloads: f64,
     /// The duration of a run without changes right after the first run, while kubelet starts the control plane. `idle` is the
@@ -236,7 +236,8 @@ fn apt_and_curl_alone(packages: &[String], urls: &[String]) -> (f64, (f64, u64))
     (apt, curl_alone(&cluster.control_plane, &urls))
 }
 
-/// A table with one row for each round. A row's ratio is the duration of `converge` divided by the floor of the round.
+/// A table with one row for each round. The floor of a round is the time that apt, curl and systemd alone take. The ratio is the
+/// duration of `converge` divided by the floor.
 fn table_of_rounds(rounds: &[Round]) -> String {
     let mut table = "| round | floor, s | converge, s | ratio |\n| --- | --- | --- | --- |\n".to_owned();
     for (number, round) in rounds.iter().enumerate() {

@@ -314,8 +314,8 @@ const STAYS: [(&str, &str); 18] = [
 /// removes it.
 const TAKEN: [&str; 3] = ["/etc/cni", "/var/lib/containerd", "/var/lib/kubelet"];
 
-/// After a reset, a machine has its state from before the first run of the agent, and the Debian packages that the agent
-/// installed.
+/// A reset restores the state that a machine had before the first run of the agent. The Debian packages that the agent installed
+/// stay.
 pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
     let asked = agent(machine, &["reset"]);
     assert_eq!(asked.code, Some(2), "{asked:?}");

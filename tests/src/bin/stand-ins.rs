@@ -54,7 +54,7 @@ enum Command {
         /// Folder with an older kubelet, for `serve --kubelet`.
         kubelet: PathBuf,
         folder: PathBuf,
-        /// Versions of kOps whose downloads to write, for `serve --kops`.
+        /// Versions of kOps for which downloads are written, for `serve --kops`.
         kops: Vec<String>,
     },
     /// Print the addresses that `serve` needs in the network.

@@ -195,8 +195,8 @@ fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     assert_eq!(addons.recorded(NAME), None);
 }
 
-/// A definition with the singular name `widget`. Only one definition with this singular name can be established, so a second definition
-/// has a name conflict.
+/// A CustomResourceDefinition with the singular name `widget`. The API server establishes only one definition with this name, so a second
+/// definition has a name conflict.
 fn definition(plural: &str, kind: &str) -> Value {
     let names = json!({"plural": plural, "singular": "widget", "kind": kind});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});
@@ -226,7 +226,7 @@ fn a_definition_with_a_name_conflict_delays_no_other_add_on() {
     assert!(said.contains("behind applied: 1 objects"), "{said}");
     assert!(took < Duration::from_secs(20), "it took {took:?}: {said}");
 
-    // An object of a version that the definition in the manifest does not serve.
+    // The CustomResourceDefinition in the manifest does not serve the API version of this object.
     let mut of_version = definition("gadgets", "Gadget");
     of_version["spec"]["names"]["singular"] = json!("gadget");
     let gadget = json!({"apiVersion": "example.com/v2", "kind": "Gadget", "metadata": {"name": "g", "namespace": "default"}});

@@ -16,7 +16,6 @@ fn leads(service: &Controller) -> bool {
     service.metric(LEADS) == Some(1)
 }
 
-/// The value of a metric for an add-on.
 pub fn addon_metric(service: &Controller, metric: &str, addon: &str) -> Option<u64> {
     service.metric(&format!(r#"{metric}{{addon="{addon}",channel="{CHANNEL}"}}"#))
 }

@@ -140,7 +140,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert!(!addons.is_marked(&worker), "nothing of the add-on has changed");
     assert!(addons.is_there("configmap", "unlisted", "kube-system") && addons.recorded("unlisted").is_some());
 
-    // A Deployment whose rollout failed is unhealthy in every release.
+    // For every kOps version, a Deployment with the condition `Progressing: False` is unhealthy.
     addons.put(NAME, entry("1.37.0"), &fourth);
     eventually("it is unhealthy", || service.get("/readyz").contains("Progressing is False"));
     assert!(recorded(&addons, &third) && !addons.is_marked(&worker));

@@ -119,8 +119,8 @@ fn requests(controller: &Controller, outcome: &str, reason: &str) -> u32 {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// Checks that the API server treats the owner of this certificate as a kubelet. Such a kubelet may create only its own Node, and must not
-/// set the Node's group.
+/// Checks that the API server treats the user of this kubeconfig as a kubelet. A kubelet may create only its own Node, and must not set the
+/// Node's group.
 fn is_good_for_its_own_node_only<G: Ground>(ground: &G, cluster: &Cluster, kubeconfig: &Path) {
     let create = |name: &str, group: &str| {
         let labels = json!({"kubernetes.io/hostname": name, GROUP_LABEL: group});

@@ -120,10 +120,10 @@ pub trait Ground: Sync + Sized {
     fn server(&self) -> Value {
         json!({"provider": {Self::NAME: {}}})
     }
-    /// Serves the metadata of a machine. A liar at a different address gets the same metadata, but not the proof of identity.
+    /// Serves the metadata of a machine. If `liar` is set, a liar at that address gets the same metadata, but not the proof of identity.
     fn serve_metadata(&self, lot: Lot, liar: Option<Ipv4Addr>) -> Running;
-    /// Adds the additional files and devices of the machine with this root, in the machine's own mounts. A liar gets invalid files and
-    /// devices.
+    /// Adds the files and devices that machines of this cloud have, such as a TPM. `root` is the machine's root folder. The caller is in
+    /// the machine's mount namespace. A liar gets invalid files and devices.
     fn equip(&self, root: &Path, is_liar: bool) -> Option<Running> {
         let _ = (root, is_liar);
         None

@@ -20,7 +20,7 @@ pub const CLUSTER: &str = "c.example.com";
 pub const CONFIG_BASE: &str = "s3://clusters/c.example.com";
 /// The cluster's AWS region.
 pub const REGION: &str = "us-test-1";
-/// The label of a Node whose value is the instance group.
+/// The Node label whose value is the instance group.
 pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 pub const NODE_ROLE: &str = "node-role.kubernetes.io/node";
 /// The user to which kOps' RBAC grants rights.
@@ -280,8 +280,8 @@ impl Cluster {
         self.kubectl(&["patch", "node", name, "--type=merge", "-p", patch]);
     }
 
-    /// Reports that a Node is Ready and on the machine of the API server, as a kubelet reports regularly. Does not change conditions that
-    /// other programs report.
+    /// Reports that a Node is Ready, as a kubelet does regularly. The reported address of the Node is the API server's address. Does not
+    /// change conditions that other programs report.
     pub fn report(&self, name: &str) {
         let time = "2026-11-21T00:00:00Z";
         let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady",

@@ -95,7 +95,7 @@ struct Seen {
     connections: usize,
     /// The longest time for a response to `/healthz`.
     alive: Duration,
-    /// The minimum number of the liars' connections after all liars had connected.
+    /// The minimum number of open connections of liars, observed after all liars had connected.
     liars: usize,
 }
 

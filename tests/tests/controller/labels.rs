@@ -41,7 +41,7 @@ fn a_running_node_gets_applied_labels_and_not_edited_ones() {
     cluster.apply_group("nodes", "tier: db, added: '1'");
     eventually("it follows", || has(&cluster, "tier", Some("db")) && has(&cluster, "added", Some("1")));
     assert!(has(&cluster, "mine", None), "kops-agent alone wrote it");
-    // Our controller keeps the labels that are in the tags, because upstream's controller restores them whenever it leads.
+    // Our controller keeps the labels that are in the instance's tags, because upstream's controller restores them whenever it leads.
     assert!(has(&cluster, "dropped", Some("later")));
     assert!(has(&cluster, NODE_ROLE, Some("")));
 }

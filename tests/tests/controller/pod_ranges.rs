@@ -24,7 +24,8 @@ fn on_metal() -> Cluster {
     cluster
 }
 
-/// Adds the resource `Host`, which enrols machines, to a cluster. Grants controllers the right to read this resource.
+/// Adds the CustomResourceDefinition of `Host` to a cluster. A `Host` object enrols a machine. Grants controllers the right to read these
+/// objects.
 pub fn let_machines_be_enrolled(cluster: &Cluster) {
     cluster.kubectl(&["create", "namespace", "kops-system"]);
     // This definition follows kOps' k8s/crds/kops.k8s.io_hosts.yaml.

@@ -276,7 +276,7 @@ fn a_node_takes_a_slot_drains_reboots_uncordons_and_answers() {
     eventually("the order is written", || annotation(ORDER)["bootID"] == "recorded");
     assert_eq!(annotation("kops-agent/last-reboot")["bootID"], "recorded");
 
-    // A machine that is a folder requests no slot. So the test requests the slot in its place.
+    // In this test, the machine is only a folder, so it requests no slot. The test requests the slot for it.
     let lease = scene.acquire(1, 1).unwrap();
     assert!(scene.acquire(2, 1).is_none());
     let machine = Machine::new(cluster, &name);
@@ -300,7 +300,7 @@ fn a_node_takes_a_slot_drains_reboots_uncordons_and_answers() {
     scene.ask(1, "release", 1);
     drop(following);
 
-    // The operator aborts the next reboot while a concurrent run blocks the node.
+    // The operator aborts the next reboot while a concurrent run of the agent has the lock.
     let (code, said) = fleet_command(&admin, &reboot);
     assert_eq!(code, Some(0), "{said}");
     eventually("the order is written", || annotation(ORDER)["bootID"] == "recorded-1");

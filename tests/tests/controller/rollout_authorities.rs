@@ -55,7 +55,7 @@ fn workers_take_new_authorities_after_the_control_planes() {
     let silent = "do not report which authorities they trust (1), so update kops-agent on them: a-1";
     assert!(code == Some(0) && said.contains(silent), "{said}");
 
-    // While the CAs are unknown, the rollout does not finish.
+    // While the controller does not know which CAs the nodes must trust, the rollout does not finish.
     update("CAs: ", "Other: ");
     fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
     let (code, said) = fleet.rollout(&["start", "--check-pods-after", "0"]);

@@ -3,7 +3,7 @@
 use crate::cluster::eventually;
 use crate::rollout::Fleet;
 
-/// The address of a machine at which no API server listens.
+/// A machine's address at which no API server listens.
 const SILENT: &str = "127.0.0.2";
 const NODE_TIMEOUT: &str = "20";
 

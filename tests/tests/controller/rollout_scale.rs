@@ -21,8 +21,8 @@ const SHARE: usize = 5;
 const MOST_AT_WORK: usize = 500;
 /// The time that each Node needs to carry out its order.
 const WORK: Duration = Duration::from_secs(2);
-/// The promised limits. The first is the ratio of the rollout's time to the time for pacing alone. The second is the controller's memory
-/// in MiB. The third is the number of API server requests for each Node, without those of this test.
+/// The promised limits. The first is the rollout's duration, divided by the duration that pacing alone requires. The second is the
+/// controller's memory in MiB. The third is the number of API server requests for each Node, without those of this test.
 const PROMISED: (f64, f64, f64) = (1.2, 64.0, 2.0);
 
 /// The number of Nodes: the value of `KOPS_AGENT_BENCH_NODES`, or 1000.
@@ -82,7 +82,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Sends each new order of a Node to `orders`, with the time at which the Node has carried out the order.
+/// Sends each new order to a Node into the channel `orders`, with the time at which the Node will have carried out the order.
 fn watch_orders(proxy: &Proxy, orders: Sender<(Instant, String, Value)>) {
     let watch = BufReader::new(proxy.send("GET", "/api/v1/nodes?watch=true", ""));
     let mut seen = HashSet::new();
@@ -125,7 +125,7 @@ fn node(number: usize) -> Value {
     })
 }
 
-/// The number of requests to the API server, without the requests for its own resources.
+/// The number of requests to the API server for these resources. The API server itself requests other resources, which are not counted.
 fn requests(fleet: &Fleet) -> usize {
     ["nodes", "configmaps", "events", "pods", "leases"]
         .iter()

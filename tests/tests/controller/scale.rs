@@ -19,7 +19,7 @@ const NEW_NODES: usize = 9;
 /// expires before all Nodes are labelled, the controller requests the list again. On Azure, this is the list of scale sets. On metal, it is
 /// the list of `Host` objects.
 const ONE_MORE: usize = 1;
-/// The controller labels a large number of Nodes in several parts. It may send one additional request for each part of this size.
+/// The controller labels a large number of Nodes in several batches. The benchmark allows it one additional request for this many Nodes.
 const NODES_OF_ONE_MORE: usize = 4000;
 /// The promised limits for up to 5000 Nodes, and for 20,000 Nodes on AWS. The first number is the seconds until all Nodes are labelled.
 /// The second is the controller's memory in MiB.
@@ -115,7 +115,8 @@ mod measured_nodes {
     for_each_cloud!(each_cloud);
 }
 
-/// On AWS, the pods of each Node get the IPv6 prefix of its instance. One response identifies the Node and contains the prefix.
+/// On AWS, the pods of each Node get the IPv6 prefix of its instance. The prefix needs no additional request: it is in the EC2 response
+/// with which the controller identifies the Node.
 #[test]
 #[ignore = "measures: tests/bench/run controller"]
 #[allow(clippy::print_stdout)]
@@ -150,7 +151,7 @@ fn measured_pod_ranges() {
     assert!(took <= longest && memory <= most);
 }
 
-/// The seconds between the Node's provider ID and its group label.
+/// The seconds from the time at which the Node gets its provider ID to the time at which it has its group label.
 fn until_labelled(cluster: &Cluster, number: usize) -> f64 {
     let name = id(number);
     cluster.ec2.put(&name, Instance::of_group(CLUSTER, "nodes"));

@@ -175,12 +175,12 @@ fn the_last_server_does_not_leave() {
     };
     let (code, said) = check(cluster, 2);
     assert!(code == Some(0) && said.contains(&format!("a server listens on {}", id(1))), "{said}");
-    // Although kops-controller's pod runs on this machine, the last server that answers must not end.
+    // Machine 1 has the last server that answers. The server must not end, although kops-controller's pod runs on machine 1.
     put_pod(cluster, "kops-controller-1", "kops-controller", &id(1), "");
     let (code, said) = check(cluster, 1);
     assert!(code == Some(4) && said.contains(&format!("{} (127.0.0.9:", id(2))), "{said}");
 
-    // If this is the only control plane, the server may end, because kops-controller's waiting pod takes the port.
+    // Without Node 2, machine 1 is the only control plane. Its server may end, because kops-controller's pod waits there for the port.
     cluster.kubectl(&["delete", "node", &id(2)]);
     let (code, said) = check(cluster, 1);
     assert!(code == Some(0) && said.contains("waits here for the port"), "{said}");

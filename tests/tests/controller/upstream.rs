@@ -23,7 +23,7 @@ fn upstream_keeps_the_port_and_the_lease_if_work_is_unsupported() {
             assert!(said.starts_with("standing by, because kOps' kops-controller does the work: "), "{said}");
         }
         assert!(TcpStream::connect(world.address).is_err(), "{more}");
-        // Upstream's process exits if it cannot bind this port.
+        // The port must be free, because upstream's process exits if it cannot bind the port.
         drop(TcpListener::bind(world.address).unwrap());
         let metrics = controller.get("/metrics");
         assert!(metrics.contains("kops_agent_bootstrap_down 0"), "{metrics}");

@@ -71,7 +71,7 @@ pub fn bootstrap<G: Ground>(ground: &G, world: &World) -> [Value; 2] {
 /// A gRPC message, with the status in the trailers.
 type Answered = WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>;
 
-/// Answers a call-back like gRPC for Go: the length of the message, the message, and the status in the trailers.
+/// Answers a call-back as gRPC for Go does. The response has the length of the message, the message, and the status in the trailers.
 async fn called_back(request: Request<Incoming>) -> Result<Response<Answered>, Infallible> {
     assert_eq!(request.version(), Version::HTTP_2);
     assert_eq!(request.uri().path(), "/kops.bootstrap.v1.CallbackService/Challenge");

@@ -33,7 +33,7 @@ impl Aws {
         self.machines[number].token_v1(&self.world.sts.host(), REGION, body.as_bytes(), now())
     }
 
-    /// Makes valid tokens for the machines that liars control, for one machine after the other.
+    /// Makes valid tokens of the machines that liars control. The length of a request's body selects the machine.
     pub fn insider(&self) -> Insider {
         let (host, insiders) = (self.world.sts.host(), self.machines[HONEST + CALM..].to_vec());
         Arc::new(move |body| {

@@ -71,7 +71,7 @@ impl Azure {
         token(&self.key, &name(number), body)
     }
 
-    /// Makes valid tokens for the machines that liars control, for one machine after the other.
+    /// Makes valid tokens of the machines that liars control. The length of a request's body selects the machine.
     pub fn insider(&self) -> Insider {
         let key = self.key.clone();
         Arc::new(move |body| token(&key, &name(HONEST + CALM + body.len() % INSIDERS), body))

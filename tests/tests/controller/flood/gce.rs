@@ -51,7 +51,7 @@ impl Gce {
         self.machines[number].token(&Claim::new(&name(number), body.as_bytes(), now())).unwrap()
     }
 
-    /// Makes valid tokens for the machines that liars control, for one machine after the other.
+    /// Makes valid tokens of the machines that liars control. The length of a request's body selects the machine.
     pub fn insider(&self) -> Insider {
         let insiders = self.machines[HONEST + CALM..].to_vec();
         Arc::new(move |body| {

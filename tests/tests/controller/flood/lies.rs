@@ -12,11 +12,11 @@ pub struct Lie {
     pub what: &'static str,
     /// The permitted answers if the server receives the lie. Any other answer fails the test.
     pub expected: &'static [Answer],
-    /// The behavior of the liar. The number is different in each call.
+    /// Returns the behavior of the liar. Each call gets a different number, so that the lies can differ.
     pub manner: Box<dyn Fn(usize) -> Manner + Send + Sync>,
 }
 
-/// A function that makes a valid token of a machine in the cluster for a request body.
+/// A function from a request body to a valid token for this body. The token is of a machine in the cluster.
 pub type Insider = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// The server verifies the token and rejects it.
@@ -132,7 +132,7 @@ pub fn of_tls() -> Vec<Lie> {
         lie("nothing but HTTP/2", ALERT, |_| Manner::OnlyHttp2),
         lie("HTTP/2 without asking for it", NO_HTTP, |_| {
             let mut frames = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
-            // The beginnings of a thousand streams.
+            // A thousand HEADERS frames. Each opens a new stream.
             frames.extend((0..1000u32).flat_map(|stream| {
                 let [a, b, c, d] = (2 * stream + 1).to_be_bytes();
                 [0, 0, 1, 1, 4, a, b, c, d, 0x82]
@@ -185,7 +185,7 @@ pub fn of_http() -> Vec<Lie> {
     ]
 }
 
-/// Misuse of a valid token.
+/// Lies that misuse a valid token.
 pub fn of_insiders(insider: &Insider) -> Vec<Lie> {
     let with = |what, expected, manner: fn(&Insider, usize) -> Manner| {
         let insider = insider.clone();

@@ -90,7 +90,7 @@ impl Dialects {
         Dialects { name, usual, http2, chain, old }
     }
 
-    /// Tells a lie on a connection until the connection ends. Returns the server's answer.
+    /// Tells a lie on a connection, and waits until the connection ends or `NEVER_AFTER` has passed. Returns the server's answer.
     pub async fn lie(&self, stream: TcpStream, manner: Manner) -> Answer {
         let lying = async {
             match manner {
