@@ -117,9 +117,8 @@ get_rust_target() {
     needs_fail "Rust's standard library for $1 is missing. This installs it: rustup target add $1"
 }
 
-# get_rustup CHANNEL: installs rustup and this toolchain, only into RUSTUP_HOME and CARGO_HOME. As for rustup itself,
-# RUSTUP_UPDATE_ROOT sets a mirror. The sum of a mirror's rustup-init is not verified, because a mirror may have a different
-# version.
+# get_rustup CHANNEL: installs rustup and this toolchain, only into RUSTUP_HOME and CARGO_HOME. RUSTUP_UPDATE_ROOT sets a mirror, which
+# rustup itself also uses. The sum of a mirror's rustup-init is not verified, because a mirror may have a different version.
 get_rustup() {
     local channel=$1 init=$own_rust/rustup-init protocols="=https" from=${RUSTUP_UPDATE_ROOT:-} machine url
     machine=$(uname -m)

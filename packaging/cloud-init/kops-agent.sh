@@ -89,7 +89,8 @@ has_sum() { [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -d ' ' -f 1)" = "$2" ]; }
 # checked FILE: whether FILE is the kops-agent of this user-data.
 checked() { has_sum "$1" "$sha256"; }
 
-# bounded COMMAND...: runs COMMAND with a limit on the size of its files. sh counts blocks of 512 bytes, bash of 1024.
+# bounded COMMAND...: runs COMMAND with a limit on the size of its files. `ulimit -f` of sh counts blocks of 512 bytes. bash counts
+# blocks of 1024 bytes, so the limit is twice as high there.
 bounded() { (ulimit -f $((largest * 2048)) && exec "$@"); }
 
 # within COMMAND...: like bounded, and ends COMMAND after $longest seconds if `timeout` is installed.
@@ -163,7 +164,7 @@ if command -v systemd-machine-id-setup >/dev/null 2>&1; then
 fi
 
 mkdir -p "$install/bin" "$install/conf" || fail "$install cannot be made: is its disk read-only, or full?"
-# If a folder has this name, `mv` would move the file into it.
+# If a folder has the name of one of these files, `mv` would move the file into the folder.
 for file in "$program" "$conf"; do
     if [ -d "$file" ]; then fail "$file is a folder: use an image without it"; fi
 done

@@ -93,7 +93,8 @@ fill_mirror() {
 
 median() { sort -n | awk '{ value[NR] = $1 } END { print value[int((NR + 1) / 2)] }'; }
 
-# at_most WHAT MEASURED LIMIT and at_least WHAT MEASURED LIMIT check a promise. If it is broken, they report this and set `broken`.
+# at_most WHAT MEASURED LIMIT and at_least WHAT MEASURED LIMIT check a promise. If the measured value breaks the promise, they report this
+# and set `broken`.
 broken=0
 at_most() { is_kept "$1" "$2" "<=" "$3"; }
 at_least() { is_kept "$1" "$2" ">=" "$3"; }

@@ -61,7 +61,7 @@ def falsified(facts, path):
     elif isinstance(value, int):
         holder[last] = value + 1
     elif parents and parents[0] == "interfaces" and last == "name":
-        # A name with one more letter is not the name of another interface.
+        # With one more letter, the name differs from the names of all other interfaces.
         holder[last] = value + "x"
     else:
         # Only the last character changes, so that the value is still an address.

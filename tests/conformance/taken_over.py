@@ -44,7 +44,7 @@ CASES_OF_RELEASE = {
     ],
 }
 
-# Control planes that are taken over a second time, with all items of their keysets.
+# Cases with a second test, in which the keysets keep all items (and not only the item that signs).
 WITH_NEXT = [
     "minimal-aws--master-us-test-1a--ubuntu2604-amd64",
     "privatecalico--master-us-test-1a--amzn2023-amd64",
@@ -65,16 +65,15 @@ OS_RELEASE = {
 DIFFERENCES = [
     # nodeup loads kernel modules, but does not configure them for the next boot.
     "kernel-module *: make",
-    # nodeup mounts a volume in each of its runs, which is at boot. The agent lets systemd mount the volume at boot.
+    # nodeup runs at boot, and mounts a volume in each run. The agent lets systemd mount the volume at boot.
     "mount *: set atBoot",
-    # In this license, nodeup writes an https address. The agent writes the official http address.
+    # In the text of this license, nodeup writes an https address. The agent writes the official http address.
     "file /usr/share/doc/containerd/apache.txt: write",
     # Upstream lets all users read this file, which can contain tokens of clouds and stores.
     "file /etc/sysconfig/protokube: set mode",
     # Upstream lets all users read these files, which can contain OpenStack's login.
     "file /etc/kubernetes/*cloud.config: set mode",
     "file /etc/kubernetes/manifests/kops-channels.manifest: set mode",
-    # Upstream passes the key to apt-key, so it is valid for all repositories. The agent's key is valid for its own repository
-    # only.
+    # Upstream passes a repository's key to apt-key, so the key is valid for all repositories. The agent limits the key to its repository.
     "package-source *: set *",
 ]

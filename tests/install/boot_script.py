@@ -265,7 +265,7 @@ def proxies_are_kept_for_later_boots():
         environment = machine.folder / "etc/environment"
         environment.write_text("LANG=C\nhttps_proxy=http://old:1\n")
         environment.chmod(0o640)
-        # The old file must not change until the new file replaces it.
+        # This hard link keeps the old file. The script must not change the old file, but replace it by a new file.
         (machine.folder / "was").hardlink_to(environment)
         proxies = ["--env", "https_proxy=http://it's:3128", "--env", "no_proxy=127.0.0.1,10.0.0.0/8"]
         for _ in range(2):
@@ -280,8 +280,8 @@ def proxies_are_kept_for_later_boots():
         assert not list(environment.parent.glob("environment.kops*"))
 
 
-# The /etc/environment of an image, and the variables that pam_env 1.5.2 reads from it (`su root -c env`). pam_env keeps
-# trailing blanks, which this list does not have.
+# The /etc/environment of an image, and the variables that pam_env 1.5.2 reads from it (`su root -c env`). pam_env also
+# keeps trailing blanks, but IMAGE_PROXIES has none.
 IMAGE_ENVIRONMENT = """# https_proxy=http://comment:1
 http_proxy="http://quoted:1"
   export HTTP_PROXY='http://exported:1'  # why

@@ -7,7 +7,7 @@ import re
 
 from scenes import CHECKOUT, KOPS, lay_out, Machine, Mirror, programs_without, ran, scene, user_data
 
-# Our imitation of kOps' script for test machines. The corpus has no such script.
+# This script imitates kOps' boot script on test machines. It is not part of the corpus.
 OURS = CHECKOUT / "vm-tests/lib/kops-user-data"
 # A program that records its folder, its call, and its variables for the state store.
 NOTES = '#!/bin/sh\n{ echo "$PWD: $0 $*"; env | grep -E "^(AWS_REGION|S3_.*)=" | sort; } >>/opt/called\n'

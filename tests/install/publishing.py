@@ -52,7 +52,8 @@ def a_release_is_built_by_the_rust_that_is_named():
         assert code == 0 and "1.999.0 is, and is used" in said, said
         code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
         assert code == 3 and "Rust is missing" in said, said
-        # Stand-ins for rustup's proxies. Each reports the toolchain in RUSTUP_TOOLCHAIN, or 1.999.0 as if an override set it.
+        # Stand-ins for rustup's proxies. Each reports the toolchain in RUSTUP_TOOLCHAIN. Without this variable, it reports 1.999.0, like a
+        # rustup override.
         (folder / "installed").touch()
         for name in ["cargo", "rustc"]:
             (programs / name).write_text(f'#!/bin/sh\necho "{name} ${{RUSTUP_TOOLCHAIN-1.999.0}} (x 2026-01-01)"\n')
@@ -107,7 +108,7 @@ def a_release_is_built_only_from_its_commit():
             assert "the checkout has changes" in said and name.split("/x.rs")[0] in said, said
             provenance = [checkout / "packaging/provenance", "--architecture", OTHER, "--out", f"{folder}/provenance", file]
             assert "that no commit has" in ran(*provenance, fails=1)
-            # If the checkout has changes, no packages are made either, not even from a program of its commit.
+            # From a checkout with changes, no packages are made, even if the program is from the checkout's commit.
             assert "packages have its units" in ran(*packed, fails=1)
             if before is None:
                 file.unlink()
@@ -184,7 +185,8 @@ def a_release_is_read_back_by_kops_rules(agent):
         folder = pathlib.Path(folder)
         versions = [word for version in ["v1.34.3", "1.35.2", KOPS, "v1.37.0-alpha.1"] for word in ("--kops-version", version)]
         ran(RELEASE, "--out", folder / "one", *versions, "--program", f"amd64={agent}")
-        # A web server of another user can read the release, whatever the umask. A small program is packed quickly.
+        # A web server of another user can read the release, whatever the umask. This test uses a small program, because it is packed
+        # quickly.
         small = folder / "small"
         small.write_bytes(program_for("amd64"))
         ran(RELEASE, "--out", folder / "two", *versions, "--program", f"amd64={small}")
@@ -196,11 +198,10 @@ def a_release_is_read_back_by_kops_rules(agent):
         ran(RELEASE, "copy", folder / "one", folder / "served")
         mirror = Mirror(folder / "served")
         for version, download in [("1.34.3", "nodeup"), ("1.35.2", "nodeup"), (KOPS, "nodeup"), ("1.37.0-alpha.1", "nodeup.xz")]:
-            # kOps joins the path of assets.fileRepository and the path of
-            # https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup (pkg/assets/builder.go,
-            # pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256. The boot script of 1.36 and
-            # before downloads the program, which the server may compress. A later script downloads .xz. Both check the program
-            # (pkg/model/resources/nodeup.go).
+            # kOps joins the path of assets.fileRepository and the path of https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup
+            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256. The boot script of
+            # 1.36 and before downloads the program, which the server may compress. A later script downloads .xz. Both scripts check the
+            # program (pkg/model/resources/nodeup.go).
             at = f"{mirror.url}/binaries/kops/{version}/linux/amd64"
             sha256 = ran("curl", "-sf", f"{at}/nodeup.sha256").split()[0]
             program = subprocess.run(["curl", "-sf", "--compressed", f"{at}/{download}"], capture_output=True, check=True).stdout

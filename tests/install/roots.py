@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 
-# Like the real systemctl, `enable` enables no unit if one of its units is masked. /masked names the masked unit.
+# Like the real systemctl, `enable` with several units enables none of them if one is masked. /masked names the masked
+# unit.
 SYSTEMCTL = """#!/bin/sh
 if [ "$1" = enable ] && [ -e /masked ]; then
     for unit; do

@@ -50,8 +50,8 @@ def a_signature_is_of_the_sums_alone():
         assert "SHA256SUMS.sig was not verified" in ran(RELEASE, "check", folder / "signed")
         ran(RELEASE, "copy", folder / "signed", folder / "signed-served")
 
-        # The workflow signs the checksums too. Without the workflow's secret, the notes say that the release
-        # has no signature.
+        # GitHub's release workflow also signs the checksums. Without the secret SIGNING_KEY, the release
+        # notes say that the release has no signature.
         for name, given in [("workflow", key.read_text()), ("unsigned", "")]:
             ran("mkdir", folder / name, folder / name / "notes")
             shutil.copytree(folder / "plain", folder / name / "release")
@@ -81,8 +81,8 @@ def a_signature_is_of_the_sums_alone():
             shell(verify, folder / "downloaded", fails=1)
             shutil.rmtree(folder / "downloaded")
 
-        # An unusable key is rejected before any file is written. openssl cannot sign a digest with an Ed25519
-        # key.
+        # An unusable key is rejected before any file is written. One example is an Ed25519 key, with which
+        # openssl cannot sign a digest.
         ran("openssl", "genpkey", "-algorithm", "ed25519", "-out", folder / "ed25519")
         for wrong in [folder / "ed25519", public, folder / "none"]:
             said = ran(*make, folder / "x", "--sign-sums", wrong, fails=1)

@@ -116,7 +116,8 @@ def each_component_has_its_licence_beside_it(programs):
             (number,) = re.findall(r"^\* subtle .+ \[(\d+)\]$", text, re.MULTILINE)
             assert unlicensed_in(bill, re.sub(r"^\* subtle .+\n", "", text, flags=re.MULTILINE)) != []
             assert unlicensed_in(bill, re.sub(rf"^\[{number}\] of ", "[0] of ", text, flags=re.MULTILINE)) != []
-        # A crate without the text of a licence that names its authors is an error, and the message names the crate.
+        # If a licence names its authors, each crate needs its own text of the licence. A missing text is an error, and
+        # the message names the crate.
         (subtle,) = sources.glob("*/subtle-2*")
         real = os.readlink(subtle)
         subtle.unlink()

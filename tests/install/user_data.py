@@ -20,8 +20,8 @@ def every_format_is_the_same_script():
         arguments = ["https://mirror.example.com/a"]
         script = of(folder, *arguments)
         config = yaml.safe_load(of(folder, *arguments, more=["--format", "cloud-config"]))
-        # If this is the last cloud-config of a MIME message, cloud-init adds it to the others (m_dict and m_list in
-        # cloud-init's cloudinit/mergers).
+        # If `config` is the last cloud-config of a MIME message, cloud-init merges it into the other cloud-configs (m_dict
+        # and m_list in cloud-init's cloudinit/mergers).
         assert config["merge_how"] == "list(append)+dict(no_replace,recurse_list)+str()"
         (file,) = config["write_files"]
         assert gzip.decompress(base64.b64decode(file["content"])).decode() == script
@@ -126,13 +126,13 @@ def exports_of_kops_user_data_are_kept():
         for compressed in [False, True]:
             (folder / "kube_env.yaml").write_text(of_kops(compressed=compressed))
             assert of(folder, mirror.url) == plain, compressed
-        # A variable of --env wins. The message contains the names of the other variables, but not their values.
+        # A variable of --env takes precedence. The message contains the names of the other variables, but not their values.
         command = [USER_DATA, "--conf", folder / "kube_env.yaml", "--release", folder / "release", "--mirror", mirror.url, "--env", "AWS_REGION=eu-north-1"]
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "export AWS_REGION='eu-north-1'\n" in ended.stdout and "eu-west-1" not in ended.stdout
         names = " ".join(name for name in KOPS_EXPORTS if name != "AWS_REGION")
         assert ended.stderr == f"user-data: besides the boot config these are taken from {folder}/kube_env.yaml: {names}\n", ended.stderr
-        # The program records that the agent gets the variables.
+        # The program is a stand-in for the agent. It records the variables that the agent gets.
         program = "#!/bin/sh\nenv >>/opt/called\n".encode()
         at = folder / "release/binaries/kops" / KOPS / "linux/amd64/nodeup"
         at.write_bytes(program)

@@ -43,7 +43,6 @@ impl Autoscaling {
         self.0.state().held.clone()
     }
 
-    /// Refuses the next `requests` requests.
     pub fn refuse_next(&self, requests: usize) {
         self.0.state().refusals = requests;
     }

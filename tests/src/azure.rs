@@ -19,9 +19,7 @@ use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said};
 pub const SUBSCRIPTION: &str = "0f3a7e62-0000-4000-8000-000000000001";
 /// The resource group of all machines.
 pub const RESOURCE_GROUP: &str = "Kops-C";
-/// The tag with the name of the cluster.
 pub const CLUSTER_TAG: &str = "KubernetesCluster";
-/// The tag with the name of the instance group.
 pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io_instancegroup";
 const TOKEN: &str = "a-token-for-management";
 const REVOKED: &str = "a-token-that-is-revoked";
@@ -141,7 +139,6 @@ impl Azure {
         self.0.state().calls.clone()
     }
 
-    /// The number of issued tokens.
     pub fn tokens(&self) -> usize {
         self.0.state().tokens
     }
@@ -165,7 +162,7 @@ fn answer(request: &Request<Incoming>, host: &str, state: &mut State) -> Option<
     let path = request.uri().path();
     match path {
         "/metadata/identity/oauth2/token" => return Some(token(request, state)),
-        // The control plane reads its own subscription and resource group here. Its machine has the managed identity.
+        // The control plane, whose machine has the managed identity, reads its own subscription and resource group here.
         "/metadata/instance/compute" => {
             let place = json!({"subscriptionId": SUBSCRIPTION, "resourceGroupName": RESOURCE_GROUP});
             return Some(said(200, place.to_string()));

@@ -55,7 +55,7 @@ impl Downloads {
         Ok(Downloads { server, shelf })
     }
 
-    /// Like `start_with`, but with TLS and the certificate of `identity`. Clients that support HTTP/2 use it.
+    /// Like `start_with`, but with TLS and the certificate of `identity`. Clients that support HTTP/2 use HTTP/2.
     pub fn start_tls(files: BTreeMap<String, Vec<u8>>, identity: &Identity) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let server = LoopbackServer::start_tls("downloads", Mirror { shelf: Arc::clone(&shelf) }, identity)?;
@@ -78,7 +78,6 @@ impl Downloads {
         self.server.url()
     }
 
-    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.server.connections()
     }
@@ -125,7 +124,6 @@ impl Downloads {
         self.shelf.requests.lock().clone()
     }
 
-    /// The number of requests through HTTP/2.
     pub fn http_2_requests(&self) -> usize {
         self.shelf.http_2_requests.load(Ordering::Relaxed)
     }

@@ -17,9 +17,7 @@ use crate::stand_in_api::{Shared, StandInApi, form, header, said};
 pub const ACCOUNT: &str = "123456789012";
 const ACCESS_KEY: &str = "AKIDEXAMPLE";
 const ASSIGN: &str = "AssignIpv6Addresses";
-/// The tag with the name of an instance's cluster.
 pub const CLUSTER_TAG: &str = "KubernetesCluster";
-/// The tag with the name of an instance's group.
 pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
 
 #[derive(Clone, Debug)]

@@ -41,7 +41,7 @@ impl ExampleCluster {
     }
 
     /// The command that runs `agent` for a machine of `group`. `verb` is a command, with its subcommand if there is one. `config_base`
-    /// is the store's URL, because a worker's boot config does not contain this URL.
+    /// is the store's URL, which the boot config of a worker does not contain.
     pub fn agent(&self, agent: &Path, verb: &str, group: &str, config_base: &str) -> Command {
         let mut command = Command::new(agent);
         command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment()).args(verb.split(' '));
@@ -65,8 +65,8 @@ pub fn edit(file: &Path, old: &str, new: &str) -> anyhow::Result<()> {
 }
 
 /// Changes a converged control plane of the example into one that nodeup has made. `root` is the machine's root folder. Removes
-/// kops-agent's record and its list of kernel modules, and writes nodeup's text of a licence. The recorded state of systemd stays.
-/// Differences that a plan does not show are tested by `tests/conformance/take-over`.
+/// kops-agent's record, and the list of kernel modules that kops-agent has written. Replaces the text of a licence by the text that nodeup
+/// writes. The recorded state of systemd stays. Differences that a plan does not show are tested by `tests/conformance/take-over`.
 pub fn leave_as_nodeup(root: &Path) -> anyhow::Result<()> {
     let own = root.join("var/lib/kops-agent");
     let state = own.join("recorded/state.json");

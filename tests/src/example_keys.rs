@@ -78,7 +78,6 @@ impl Keyset {
         Ok(Keyset { name: name.to_owned(), id, certificate, private_key })
     }
 
-    /// An issuer that signs with this key.
     pub fn issuer(&self) -> anyhow::Result<Issuer<'static, KeyPair>> {
         Ok(Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.private_key)?)?)
     }

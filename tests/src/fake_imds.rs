@@ -66,12 +66,11 @@ impl FakeImds {
         self.server.url.clone()
     }
 
-    /// The number of issued tokens.
     pub fn tokens_given(&self) -> u32 {
         self.state.lock().tokens_given
     }
 
-    /// Each token is valid for this many requests.
+    /// Limits each token to this many requests.
     pub fn let_tokens_expire_after(&self, questions: u32) {
         self.state.lock().questions_per_token = questions;
     }

@@ -66,7 +66,6 @@ impl Instance {
         self
     }
 
-    /// Sets the instance's external IPv6 ranges.
     pub fn with_external_ipv6(mut self, ranges: &[&str]) -> Instance {
         self.external_ipv6 = ranges.iter().map(|range| (*range).to_owned()).collect();
         self

@@ -14,9 +14,7 @@ pub use crate::listed::Mood;
 
 /// The only token that the API accepts.
 pub const TOKEN: &str = "hcloud-token-for-tests";
-/// The label with the name of the cluster.
 pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
-/// The label with the name of the instance group.
 pub const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instance-group";
 
 #[derive(Clone, Debug)]

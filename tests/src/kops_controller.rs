@@ -51,7 +51,7 @@ pub struct Served {
     pub boot_config: Option<String>,
     /// The text of the store's `kops-version.txt`. `None` on upstream's server.
     pub kops_version: Option<String>,
-    /// The text of the store's program file. `None` on upstream's server.
+    /// The text of the store's file that describes the current kops-agent program. `None` on upstream's server.
     pub program: Option<String>,
 }
 
@@ -207,7 +207,6 @@ impl KopsController {
         std::mem::take(&mut *self.state.asked.lock())
     }
 
-    /// The problems with all requests so far.
     pub fn problems(&self) -> Vec<String> {
         self.state.problems.lock().clone()
     }

@@ -57,7 +57,7 @@ pub struct Api {
     pub base: &'static str,
     /// The path at which machines are listed.
     pub path: &'static str,
-    /// The name of the header with the token, and the text before the token in its value.
+    /// The name of the header with the token, and the text before the token in the header's value.
     pub token_header: (&'static str, &'static str),
     /// The header by which a request selects machines, if the API has such a header.
     pub filter: Option<&'static str>,
@@ -65,7 +65,7 @@ pub struct Api {
     pub page_size: &'static str,
     /// The default and the maximum number of machines per page.
     pub per_page: [usize; 2],
-    /// The parameter that sorts the newest machines first, if the API has one. If a request lacks it, the newest machines are last.
+    /// The parameter that sorts the newest machines first, if the API has one. Without this parameter, the newest machines are last.
     pub newest_first: Option<(&'static str, &'static str)>,
     /// Whether a response header contains the number of machines on all pages.
     pub says_total: bool,
@@ -148,7 +148,6 @@ impl<M: ListedMachine> ListApi<M> {
         self.0.url()
     }
 
-    /// The number of logins so far.
     pub fn logins(&self) -> usize {
         self.0.state().logins
     }

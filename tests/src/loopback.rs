@@ -67,7 +67,6 @@ where
 
 /// A TLS server's certificate and key.
 pub struct Identity {
-    /// The certificate, PEM.
     pub certificate_pem: String,
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
@@ -179,7 +178,7 @@ impl LoopbackServer {
         })
     }
 
-    /// Like `start`, but with TLS. Clients that support HTTP/2 use it.
+    /// Like `start`, but with TLS. Clients that support HTTP/2 use HTTP/2.
     pub fn start_tls<S>(name: &str, service: S, identity: &Identity) -> anyhow::Result<LoopbackServer>
     where
         S: Answers + Clone,
@@ -264,7 +263,6 @@ impl LoopbackServer {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }

@@ -23,7 +23,6 @@ pub enum Cloud {
     Gce,
 }
 
-/// The metadata of a machine.
 #[derive(Clone, Debug)]
 pub struct Metadata {
     cloud: Cloud,

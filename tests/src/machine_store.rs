@@ -48,8 +48,8 @@ pub fn program_in(folders: &[impl AsRef<Path>], name: &str, version: &str) -> an
     })
 }
 
-/// Writes the downloads of machines that run the programs in `kube` to `folder`, at the paths of the URLs, each with a `.sha256`
-/// file. Machines of the kOps versions in `kops` run the older kubelet in the folder `kubelet`.
+/// Writes downloads to `folder`, at the paths of their URLs, each with a `.sha256` file. They are for machines that run the programs in
+/// `kube`. Machines of the kOps versions in `kops` run the older kubelet in the folder `kubelet`.
 pub fn write_downloads(kube: &Path, kubelet: &Path, kops: &[String], folder: &Path) -> anyhow::Result<()> {
     let releases = built_releases(kube)?;
     let older = Releases {
@@ -65,7 +65,8 @@ pub fn write_downloads(kube: &Path, kubelet: &Path, kops: &[String], folder: &Pa
         })?);
     }
     downloads.extend(kops.iter().flat_map(|version| released_store::downloads(version)));
-    // On GCE, kubelet gets its registry credentials from this program. No image of the tests needs credentials.
+    // On GCE, kubelet gets its registry credentials from this program. A stand-in is enough, because no image of the tests needs
+    // credentials.
     let name = "auth-provider-gcp";
     downloads.insert(
         format!("/binaries/cloud-provider-gcp/v{GCE_CREDENTIALS}/{name}/linux/{OWN_ARCHITECTURE}/{name}"),

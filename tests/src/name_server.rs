@@ -58,8 +58,8 @@ impl NameServer {
         )
     }
 
-    /// Answers on this socket. `answer` gets a name and the number of questions for this name so far, and returns a fault or an
-    /// address. A question for the other address family gets no address.
+    /// Answers on this socket. `answer` gets a name and the number of questions for this name so far, and returns a fault or an address. If
+    /// the question is not for the family of this address, the response has no address.
     pub fn start_on(
         socket: UdpSocket,
         answer: impl Fn(&str, usize) -> (Option<NameFault>, IpAddr) + Send + 'static,
@@ -90,8 +90,8 @@ impl NameServer {
     }
 }
 
-/// Binds port 53. A process that a concurrent test has just forked may still have the socket of the previous server. It closes the
-/// socket when it executes its program.
+/// Binds port 53. A process that a concurrent test has just forked may still have the socket of the previous server. The forked process
+/// closes the socket when it executes its program.
 fn port_53() -> io::Result<UdpSocket> {
     let begun = Instant::now();
     loop {

@@ -17,7 +17,7 @@ pub struct Proxy {
 /// A function that connects to the target of a request.
 type Connect = dyn Fn(&str) -> std::io::Result<TcpStream> + Send + Sync;
 
-/// The functions that a proxy calls for each request, and for the connection to its target.
+/// The functions that a proxy calls for each request.
 struct Outside {
     on_request: Box<dyn Fn(&str) + Send + Sync>,
     connect: Box<Connect>,

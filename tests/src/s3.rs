@@ -142,8 +142,8 @@ fn lists(context: &S3AccessContext<'_>, below: &str) -> bool {
 struct Access(Arc<Policy>);
 
 impl S3Access for Access {
-    // This is the signature that `async_trait` generates for s3s. This crate does not need `async_trait` for anything
-    // else.
+    // `async_trait` generates this signature for s3s. It is written by hand, because this crate needs `async_trait` for
+    // nothing else.
     fn check<'access, 'context, 'request, 'check>(
         &'access self,
         context: &'context mut S3AccessContext<'request>,

@@ -183,7 +183,6 @@ impl Sts {
         self.0.state().moods.insert(principal.access_key.clone(), mood);
     }
 
-    /// The number of requests so far.
     pub fn calls(&self) -> usize {
         self.0.state().calls
     }

@@ -59,7 +59,7 @@ pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
     Ok(session.trim_end().lines().map(|line| repeatable(line) + "\n").collect())
 }
 
-/// Replaces the values in a line that differ in each run.
+/// Replaces the configuration hash and the timestamps in a line, because they differ in each run.
 fn repeatable(line: &str) -> String {
     if line.starts_with("config hash") {
         return format!("config hash  {CONFIG_HASH}");

@@ -20,8 +20,7 @@ set -euo pipefail
 
 VM_TESTS=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly VM_TESTS MACHINES=$VM_TESTS/../tests/machines ADDRESS=10.99.0.10
-# The last four bytes of the MAC address are the bytes of the address, as in the instance's metadata
-# (tests/src/machine_metadata.rs).
+# The last four bytes of the MAC address are the bytes of the IP address, as in the instance's metadata (tests/src/machine_metadata.rs).
 IFS=. read -ra octets <<<"$ADDRESS"
 MAC=$(printf '02:00:%02x:%02x:%02x:%02x' "${octets[@]}")
 readonly MAC
@@ -186,7 +185,7 @@ kops_user_data() { user_data "$VM_TESTS/lib/kops-user-data" --conf "$CONF" --rel
 # agent_user_data [FLAG...]: writes this machine's user-data with packaging/cloud-init.
 agent_user_data() { user_data "$VM_TESTS/../packaging/cloud-init/user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
 
-# The file is renamed to its place, because the servers read it at each request.
+# The servers read the file at each request. The rename keeps them from reading a half-written file.
 fault() { echo "${@:2}" >"$WORLD/fault.new" && mv "$WORLD/fault.new" "$WORLD/faults/$1"; }
 
 mend() { rm "$WORLD/faults/$1"; }
@@ -217,7 +216,8 @@ install_network() {
 ExecStart=
 ExecStart=/usr/local/bin/kubelet "$DAEMON_ARGS" --fail-cgroupv1=false
 END
-    # The first run of a control plane ends when its API server answers, or after two minutes.
+    # The first run of a control plane ends when its API server answers, or after two minutes. A stand-in for the
+    # API server answers immediately.
     [[ $GROUP != control-plane-* ]] || service api-server
 }
 
@@ -230,7 +230,6 @@ service() {
     ln -sf "../$1.service" "$MACHINE/files/etc/systemd/system/multi-user.target.wants/$1.service"
 }
 
-# Installs the service that runs user-data at boot.
 install_user_data() { service user-data; }
 
 # trust FILE: makes the machine's image trust the CA in FILE.

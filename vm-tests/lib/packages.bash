@@ -39,7 +39,8 @@ bake() {
 # deb V: prints the path below RELEASED of the .deb of version V. RELEASED contains packages of this architecture only.
 deb() { (cd "$RELEASED" && echo apt/pool/main/kops-agent_"$1"-1_*.deb); }
 
-# At the first boot, systemd applies its presets, which would enable networkd. This machine's network is already configured.
+# At the first boot, systemd applies its presets, which would enable networkd. networkd is masked, because this machine's network is already
+# configured.
 # shellcheck disable=SC2120  # an image for machines without kOps' user-data needs no flag
 provision() {
     local folder
@@ -62,7 +63,7 @@ apt() { on env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes -o Dpkg::Use-Pty
 # shellcheck disable=SC2016  # the machine's shell expands these
 on_file() { on sh -c 'mkdir -p "$(dirname "$1")" && printf "%s\n" "$2" >"$1"' sh "$1" "$(cat)"; }
 
-# If FILE is not given, the user-data writes the variables to the file of kOps' script.
+# If FILE is not given, the user-data writes the variables to the file to which kOps' boot script writes them.
 boot_config() {
     local variables=${1:-/etc/sysconfig/kops-configuration}
     printf '#!/bin/sh\nset -eu\numask 077\nmkdir -p /opt/kops/conf %s\n' "${variables%/*}"

@@ -54,7 +54,6 @@ pub(crate) struct ErrorBody {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The API asks for fewer requests.
     Throttled,
     Forbidden,
     NotFound,
@@ -72,7 +71,6 @@ impl Meaning {
     }
 }
 
-/// A request to an API: the action, and the endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) api: &'static Api,
@@ -96,7 +94,6 @@ pub struct ErrorAnswer {
     pub message: String,
     /// Advice; begins with punctuation, or is empty.
     advice: String,
-    /// The pause that the API asks for, if any.
     retry_after: Option<Duration>,
 }
 
@@ -147,7 +144,6 @@ pub enum ApiError {
     },
     #[error("cannot make a request to {endpoint}: {cause}")]
     NoRequest { endpoint: String, cause: String },
-    /// The environment variable with the token is unset or invalid.
     #[error(
         "{variable} is not set, or is not a token; set it to a token with read access to the project, for \
          example the token of kops-controller"
@@ -162,7 +158,6 @@ pub enum ApiError {
         /// Whether a later attempt may find the setting.
         may_pass: bool,
     },
-    /// The endpoint in the environment is not a valid URL.
     #[error("{variable} is {endpoint:?}, which is not the URL of an API, such as {usual}")]
     BadEndpoint { variable: &'static str, endpoint: String, usual: &'static str },
     /// The API needs TLS, and this host has no CA bundle.
@@ -249,7 +244,6 @@ impl ApiError {
         matches!(self, ApiError::NotFound(_))
     }
 
-    /// Whether the API does not permit the request.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, ApiError::Forbidden(_))
     }

@@ -96,7 +96,7 @@ pub trait Authenticator: Send + Sync {
     /// The value of `Authorization` for a request with this body. Each value is valid for one request.
     async fn token(&self, body: &[u8]) -> Result<HeaderValue, AuthenticationError>;
 
-    /// Called after a round of requests in which a server rejected the token and no server accepted it. If the token format depends on the
-    /// kOps release, the next token has a different format.
+    /// Called after every server was asked once, if no server accepted the token and at least one rejected it. If the token format depends
+    /// on the kOps release, the next token has a different format.
     fn refused(&self) {}
 }

@@ -12,7 +12,6 @@ use prometheus_client::metrics::family::Family;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
     Success,
-    /// The cloud asks for fewer calls.
     Throttled,
     /// The call was rejected, or not answered.
     Error,

@@ -19,7 +19,7 @@ use crate::metadata::MetadataError;
 use crate::remembered::RememberedFacts;
 use crate::tpm::OpenTpm;
 
-/// The retries of a request whose response this node can do without.
+/// The retries of a request whose response is optional for this node.
 pub(crate) const WITHOUT_WAITING: Retries = Retries {
     deadline: Duration::from_secs(15),
     attempt: Duration::from_secs(5),
@@ -67,7 +67,7 @@ pub trait Cloud: Send + Sync {
         Ok(ObservedMachine::new(None, None))
     }
 
-    /// Adds the facts `wanted`, on which this node's configuration depends. Facts from an earlier run are reused.
+    /// Adds the facts that `wanted` selects, because this node's configuration depends on them. Facts from an earlier run are reused.
     async fn complete(
         &self,
         facts: &mut Facts,

@@ -66,7 +66,7 @@ pub enum ControlPlaneError {
     /// The configuration or the environment must change before a retry can succeed.
     #[error("{0}")]
     Configuration(String),
-    /// A step of the preparation has failed.
+    /// The step `doing` failed while the access was set up.
     #[error("{doing}")]
     Failed {
         doing: &'static str,
@@ -85,7 +85,8 @@ impl ControlPlaneError {
         move |cause| ControlPlaneError::Failed { doing, kind: cause.kind(), cause: Box::new(cause) }
     }
 
-    /// Wraps an error of a client that lists machines. The cause may be the configuration.
+    /// Wraps an error of a client that lists machines. If only a change of the configuration helps, the result is
+    /// [`ControlPlaneError::Configuration`].
     pub(crate) fn of_list(doing: &'static str) -> impl FnOnce(ApiError) -> Self {
         move |error| match error.is_configuration() {
             true => ControlPlaneError::Configuration(error.to_string()),
@@ -109,8 +110,8 @@ impl Failing for ControlPlaneError {
     }
 }
 
-/// Access to the machines of one cluster through their cloud's API. The node controller and the bootstrap server use one
-/// value, so that they share requests.
+/// Access to the machines of one cluster through their cloud's API. The node controller and the bootstrap server share one object, so that
+/// they also share its requests.
 #[async_trait::async_trait]
 pub trait ControlPlane: Send + Sync {
     /// Identifies a Node by the instance in its `spec.providerID`, which is not empty. The Node existed at `since`. Only a
@@ -136,7 +137,7 @@ pub trait ControlPlane: Send + Sync {
     }
 
     /// Whether upstream's kops-controller labels Nodes of this cloud. If not, the controller always takes labels from the state store,
-    /// because the tags in the cloud would give none.
+    /// because the cloud records no labels.
     fn is_labelled_by_upstream(&self) -> bool {
         true
     }

@@ -18,7 +18,7 @@ pub use verify::HostVerifier;
 
 use crate::singleflight::Singleflight;
 
-/// The maximum age of a list. If the list lacks the `Host` of a Node, a list from before the Node appeared is also too old.
+/// The maximum age of a list. A list without the `Host` of a Node must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a list for an unverified request, so that requests for many made-up names share one list. A machine that was enrolled
 /// after the list was requested must retry.
@@ -34,7 +34,7 @@ pub trait Hosts: Send + Sync {
     async fn list(&self) -> Result<Vec<Host>, HostsUnavailable>;
 }
 
-/// The enrolled machines. All users of one value share requests.
+/// The enrolled machines. Callers that share one `Enrolled` also share its requests.
 pub struct Enrolled {
     hosts: Arc<dyn Hosts>,
     listed: Singleflight<BTreeMap<String, Host>, HostsUnavailable>,

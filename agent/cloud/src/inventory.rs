@@ -56,7 +56,6 @@ pub struct ListApi {
     pub(crate) endpoint: &'static str,
     /// The environment variable that replaces the endpoint.
     pub(crate) endpoint_variable: &'static str,
-    /// The environment variable with the token.
     pub(crate) token_variable: &'static str,
     /// The header for the token, and the prefix of its value.
     pub(crate) token_header: (&'static str, &'static str),
@@ -93,7 +92,6 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const PROVIDER: CloudProvider;
     /// The environment variables that the API needs, as in [`crate::Cloud::variables`]. The default is the token.
     const VARIABLES: &'static [&'static [&'static str]] = &[&[Self::API.token_variable]];
-    /// A page of the list of machines.
     type Page: DeserializeOwned + Send;
     /// The answer about one machine.
     type One: DeserializeOwned + Send;
@@ -126,9 +124,8 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const PROVEN_BY: ProvenBy = ProvenBy::CallBack;
     /// How a page of the list is requested.
     const PAGED_BY: PagedBy = PagedBy::Number;
-    /// A login from the environment, for clouds whose environment contains no endpoint and no token. The login finds the API and gets
-    /// tokens. By default there is no login. Requests are counted in `calls`. Fails if the cloud needs a login and the environment has
-    /// none.
+    /// Reads a login from the environment, for clouds whose API endpoint and tokens come from a login. By default there is no login.
+    /// Requests are counted in `calls`. Fails if the cloud needs a login and the environment has none.
     fn login(calls: &CloudCalls) -> Result<Option<Arc<dyn Login>>, ApiError> {
         let _ = calls;
         Ok(None)

@@ -93,7 +93,7 @@ pub(super) struct MetadataService {
 }
 
 impl MetadataService {
-    /// The service at a URL without a path.
+    /// Creates a client for the service at `endpoint`, a URL without a path.
     pub(super) fn new(
         endpoint: impl Into<String>,
         retries: Retries,

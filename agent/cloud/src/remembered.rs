@@ -21,7 +21,7 @@ pub struct RememberedFacts {
     /// The lifecycle action of this node, as of the last run that could read the cluster's configuration. Runs that cannot read the
     /// configuration use this action.
     lifecycle_action: Option<LifecycleAction>,
-    /// The id of the boot in which the machine became this node.
+    /// The id of the boot in which this machine became ready as a node.
     ready_in: Option<String>,
     /// The id of the boot in which the cloud was told that the machine is ready.
     told_in: Option<String>,
@@ -49,7 +49,7 @@ impl RememberedFacts {
         self.lifecycle_action.as_ref()
     }
 
-    /// Records that the machine became a node in this boot, with the configuration that a run last decided.
+    /// Records that this machine became ready as a node in this boot, with the newest configuration that a run has planned.
     pub fn ready_in(self, boot_id: String) -> RememberedFacts {
         RememberedFacts { ready_in: Some(boot_id), ..self }
     }

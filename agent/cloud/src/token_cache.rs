@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// A token is not used in this last part of its lifetime. A download requests the file's size first, and the token must still be valid
-/// after that.
+/// A token is not used in this last part of its lifetime, because a caller may send several requests with one token. For example, a
+/// download first requests the file's size.
 const SPARE: Duration = Duration::from_secs(120);
 /// The maximum lifetime of a token: a day. A longer lifetime in a response would overflow the clock.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);

@@ -33,7 +33,7 @@ pub use problem::{ResponseCode, TpmFailure, TpmProblem};
 
 /// How many bytes one read of the TPM's memory gets. The TPM of a PC must support at least 512 bytes.
 const BLOCK: u16 = 512;
-/// The size of an answer's header: its tag, size and code.
+/// The size of an answer's header in bytes. The header contains a tag, the answer's size and a response code.
 const HEADER: usize = 10;
 /// The pauses before a postponed command is retried.
 const PAUSES: Pauses = Pauses { first: Duration::from_millis(5), longest: Duration::from_millis(500) };
@@ -58,8 +58,8 @@ impl Tpm {
     }
 
     /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256. The key is in the endorsement hierarchy. The template at `template_index` of the
-    /// TPM's memory defines the key. The TPM hashes the data itself, because a restricted key, such as an attestation key, signs no digest
-    /// from outside.
+    /// TPM's memory defines the key. The TPM hashes the data itself, because a restricted key, such as an attestation key, cannot sign a
+    /// digest that was computed outside the TPM.
     pub fn sign(&mut self, template_index: u32, data: &[u8]) -> Result<Vec<u8>, TpmProblem> {
         let template = self.template(template_index)?;
         let (digest, ticket) = self.hash(data)?;

@@ -52,8 +52,8 @@ pub struct VerifiedNode {
     /// The machine's addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
     /// When the machine last started (AWS and GCE) or was created (other clouds), in seconds since 1970. If a Node's last sign of life is
-    /// older, the Node belongs to an earlier machine with the name. `None` if the cloud does not report the time, or if the cluster has a
-    /// second machine with this Node name, to which the Node may belong.
+    /// before this time, the Node belongs to an earlier machine with the same name. `None` if the cloud does not report the time, or if the
+    /// cluster has a second machine with this Node name, to which the Node may belong.
     pub launched: Option<i64>,
 }
 
@@ -125,8 +125,8 @@ impl Refusal {
 pub enum Proof {
     /// The token, which no other machine could have made.
     Token,
-    /// The source address proves the machine, because the cloud lets only this machine use the address. The token alone proves nothing,
-    /// because any machine can create it. A pod that sends from its machine's address passes, too.
+    /// The source address proves which machine made the request, because the cloud lets only this machine use the address. The token alone
+    /// proves nothing, because any machine can create it. A pod that sends from its machine's address passes, too.
     Address,
     /// The machine's answer to the call-back. The token alone proves nothing, because any machine can create it.
     CallBack {
@@ -142,7 +142,6 @@ pub struct Examined<'a> {
     /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not contain the time. A token
     /// without a time is useless to an eavesdropper.
     pub signed_at: Option<i64>,
-    /// The proof that the machine itself made the request.
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,

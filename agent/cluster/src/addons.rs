@@ -54,8 +54,8 @@ pub fn bootstrap_channel(base: &str) -> String {
     format!("{}/{BOOTSTRAP_CHANNEL}", base.trim_end_matches('/'))
 }
 
-/// The cluster's folder in the store, if the URL is the URL of kOps' own channel. The folder also has the version of the kOps release that
-/// wrote the channel.
+/// The cluster's folder in the store, if the URL is the URL of kOps' own channel. A file in this folder contains the version of the kOps
+/// release that wrote the channel.
 pub fn cluster_folder(channel: &str) -> Option<&str> {
     channel.strip_suffix(BOOTSTRAP_CHANNEL)?.strip_suffix('/')
 }

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-/// The maximum length of a machine's own text in a message: the maximum length of a DNS name (RFC 1035).
+/// The maximum length of a text from a machine in a message: the maximum length of a DNS name (RFC 1035).
 const LONGEST_NAME: usize = 253;
 
 /// The identified machine of a Node.
@@ -31,7 +31,7 @@ pub struct Identity {
     pub instance_group: String,
     /// The labels of the machine's group, as kOps recorded them in the cloud.
     pub noted_labels: BTreeMap<String, String>,
-    /// Labels that follow from the instance itself. The group's labels override these labels.
+    /// Labels for properties of the instance, such as its purchasing option. The group's labels override these labels.
     pub instance_labels: BTreeMap<String, String>,
     /// Labels that override the group's labels.
     pub proven_labels: BTreeMap<String, String>,

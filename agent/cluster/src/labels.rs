@@ -111,8 +111,8 @@ impl LabelPatch {
 /// The labels that a node must have: the labels of its group. If the state store cannot be read, these are the labels that the node's cloud
 /// recorded.
 ///
-/// A label that the cloud recorded is wanted even if the group no longer has it. Until the instance is replaced, upstream's kops-controller
-/// sets the label again whenever it is the leader.
+/// A label that the cloud recorded is wanted even if the group no longer has this label. Otherwise, upstream's kops-controller would set
+/// the label again whenever it is the leader, until the instance is replaced.
 pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) -> Wanted {
     let mut labels = noted(identity);
     match of_group {
@@ -140,7 +140,7 @@ fn noted(identity: &Identity) -> BTreeMap<String, String> {
 
 /// The labels that `kops update cluster --yes` set on a group's nodes. They are in the group's `nodeupconfig.yaml` (upstream:
 /// `upup/pkg/fi/cloudup/populate_instancegroup_spec.go` writes the labels of `pkg/nodelabels` into the kubelet's configuration). Errors
-/// name `url`. A file without a role label is an error, because the labels must then be stored elsewhere, and an empty result would be
+/// name `url`. A file without a role label is an error: kOps then stores the labels in a different place, and an empty result would be
 /// wrong.
 pub fn applied(nodeup_config: &[u8], url: &str) -> Result<BTreeMap<String, String>, SpecError> {
     let labels = NodeupConfig::parse(nodeup_config, url)?.kubelet_config.node_labels;

@@ -34,7 +34,7 @@ pub enum PodRangeProblem {
     Malformed { machine: String, range: String },
 }
 
-/// A machine as the source of its pod address range, with texts for problems.
+/// A machine that must have exactly one pod address range, and the texts of the message if it does not.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     pub machine: &'a str,

@@ -33,7 +33,7 @@ pub fn bootstrap_name(cluster: &str) -> String {
     format!("kops-controller.internal.{cluster}")
 }
 
-/// The reason why upstream's kops-controller keeps all its work. `None` if kops-agent can take over the work.
+/// Why kops-agent cannot take over the work of upstream's kops-controller. `None` if it can.
 pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
     let enabled = |enabled: Option<bool>| enabled == Some(true);
     if options.enable_cloud_ipam && !GIVES_POD_RANGES.contains(&options.cloud) {

@@ -72,7 +72,6 @@ pub struct Setup {
     pub options: KopsControllerOptions,
     /// The API of the cloud, which identifies machines.
     pub cloud: Arc<dyn ControlPlane>,
-    /// The enrolled machines.
     pub hosts: Arc<Enrolled>,
     /// The kubeconfig for the API server that has the Nodes; `None` in a pod. The bootstrap server has a client of its own, so it shares no
     /// connections with the rest of this process.
@@ -129,8 +128,8 @@ impl Setup {
             || Failure::new(Kind::ControlPlaneSettings, "there is no server in the configuration");
         let server = options.server.as_ref().ok_or_else(without_server)?;
         let keystore = Arc::new(Keystore::load(server)?);
-        // Bind before any other preparation or request: during a takeover, another program may have the port for days. A socket that is
-        // bound but does not listen refuses connections.
+        // Bind before any other preparation or request. During a takeover, another program may have the port for days, and each attempt
+        // would send useless requests. A socket that is bound but does not listen refuses connections.
         let bound = server::bind(&server.listen).await?;
         let nodes = Nodes::new(kops_agent_kube::client(self.kubeconfig.as_deref())?);
         api_server_answers(&nodes).await?;

@@ -35,7 +35,7 @@ impl Watched {
         Watched { files: files.into_iter().map(now).collect() }
     }
 
-    /// Waits until a file exists and differs from its last check. Returns the path of the file.
+    /// Waits until a file exists and has changed since its last check. Returns the path of the file.
     pub async fn changed(&mut self, every: Duration) -> PathBuf {
         loop {
             tokio::time::sleep(every).await;

@@ -40,7 +40,7 @@ pub struct Groups {
     store: Arc<Store>,
     base: String,
     interval: Duration,
-    /// Whether a group that `kops edit ig` has saved also counts if kOps has written no configuration for it.
+    /// Whether to use groups that `kops edit ig` has saved, but for which kOps has written no configuration.
     saved_count: bool,
     known: Mutex<CachedGroups>,
 }
@@ -78,7 +78,7 @@ impl Groups {
         Groups { store, base, interval, saved_count: false, known: Mutex::default() }
     }
 
-    /// With `kops_writes_none`, a group that `kops edit ig` has saved also counts if kOps has written no configuration for it.
+    /// With `kops_writes_none`, also uses groups that `kops edit ig` has saved, but for which kOps has written no configuration.
     pub fn saved_too(self, kops_writes_none: bool) -> Groups {
         Groups { saved_count: kops_writes_none, ..self }
     }
@@ -159,8 +159,8 @@ impl Groups {
         Ok(Some((read, by_name)))
     }
 
-    /// Reads the files that have these versions. An unchanged or unreadable file keeps its last labels. The version of an unreadable file
-    /// is not noted, so the next refresh reads the file again.
+    /// Reads the files. `versions` has the current version of each file. An unchanged or unreadable file keeps its last labels. The result
+    /// does not contain the version of an unreadable file, so the next refresh reads the file again.
     async fn read_listed(&self, versions: BTreeMap<String, String>, before: Read) -> Result<Read> {
         let mut read = Read::default();
         for (file, version) in versions {
@@ -186,8 +186,8 @@ impl Groups {
         Ok(read)
     }
 
-    /// Ignores unreadable files of deleted groups, because `kops delete ig` does not delete all files. Their last labels stay valid for
-    /// nodes that still exist. If groups cannot be listed, no group counts as deleted.
+    /// Ignores unreadable files of deleted groups, because `kops delete ig` does not delete all files. The last labels of such a group stay
+    /// valid for nodes that still exist. If groups cannot be listed, no group counts as deleted.
     async fn forget_deleted(&self, read: &mut Read, versions: &BTreeMap<String, String>) {
         let listed = self.store.versions(&self.base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await;
         let groups = match listed {

@@ -23,7 +23,7 @@ impl Identifier {
         Identifier { cloud, known, hits }
     }
 
-    /// Returns the identity of a Node. If `known` has the Node, caches the identity.
+    /// Returns the identity of a Node. Caches the identity in `known`, if `known` contains the Node.
     pub async fn identify(&self, node: &ObservedNode) -> Result<Arc<Identity>, NotIdentified> {
         if node.provider_id.is_empty() && self.cloud.names_instances() {
             return Err(NotIdentified::NotYet);
@@ -48,7 +48,7 @@ impl Identifier {
     }
 
     /// Makes a refusal definite if possible. An instance has one Node. If the Node with the instance's name is confirmed, any other Node
-    /// that claims the instance is an impostor. If not, the instance may have been renamed.
+    /// that claims the instance is an impostor. If that Node is not confirmed, the instance may have been renamed.
     fn sharpened(&self, node: &ObservedNode, why: NotIdentified) -> NotIdentified {
         match why {
             NotIdentified::Refused(Refusal::OtherName { instance, name })
@@ -100,7 +100,7 @@ mod tests {
         let cloud = Arc::new(HetznerControlPlane { machines: Arc::new(servers) });
         let identifier = Identifier::new(cloud, Arc::default(), Counter::default());
 
-        // The server with the Node's name has another number than the Node claims.
+        // The Node claims a number that differs from the number of the server with the Node's name.
         assert_eq!(refused(&identifier, "nodes-3c4d", 1).await, Some(true));
         assert_eq!(refused(&identifier, "nodes-5e6f", 3).await, Some(false), "renamed, and honest");
         // The Node of a renamed server claims to be server 1. The real Node of server 1 has not been seen yet, so the refusal is not

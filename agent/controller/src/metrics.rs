@@ -135,7 +135,7 @@ impl BootstrapMetrics {
         }
     }
 
-    /// Counts an answer to a bootstrap request, and the duration.
+    /// Counts an answer to a bootstrap request, and observes how long the answer took.
     pub fn count_bootstrap(&self, reason: &'static str, is_granted: bool, took: Duration) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.requests.get_or_create(&ByOutcome { outcome, reason }).inc();
@@ -310,7 +310,8 @@ impl Metrics {
             "Nodes whose instance was in the cache",
             self.cache_hits.clone(),
         );
-        // Only a process that labels Nodes has the leader metric. An alert rule would expect any process with this metric to lead.
+        // Only a process that labels Nodes has the leader metric. If other processes had this metric, an alert rule would report that none
+        // of them leads.
         if labels_nodes {
             registry.sub_registry_with_label(("name".into(), lease::NAME.into())).register(
                 "leader_election_master_status",

@@ -44,8 +44,8 @@ use outcome::{Outcome, in_words, left_out};
 const PATCHES_AT_ONCE: usize = 32;
 /// The number of Nodes that are reconciled at the same time. Each of them needs some kB of memory.
 const LOOKS_AT_ONCE: usize = 5000;
-/// While more reconciles than this are in flight, no new reconcile starts. So thousands then start together, and each call to the cloud
-/// asks for as many Nodes as possible.
+/// New reconciles start only while at most this many reconciles are in flight. So thousands of reconciles start together, and each call to
+/// the cloud asks for as many Nodes as possible.
 const LOOKS_FEW: usize = 2000;
 /// The interval between resyncs. A resync reconciles all Nodes together, which needs few calls to the cloud.
 const RESYNC: Duration = Duration::from_secs(60 * 60);
@@ -59,7 +59,6 @@ pub struct NodeLabels {
     /// The state of each Node.
     pub known: Arc<Mutex<NodeQueue>>,
     pub identifier: Identifier,
-    /// The source of the Nodes' pod ranges.
     pub pod_ranges: PodRanges,
     /// The source of the groups' labels.
     pub groups: Groups,
@@ -98,7 +97,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// How many Nodes were or would be changed, were refused, and failed.
+    /// A text with three numbers: the Nodes that changed or would change, the refused Nodes, and the failed Nodes.
     pub fn summary(&self) -> String {
         let changes = match (self.patched, self.patches.len()) {
             (0, 0) => "no Node needs a change".to_owned(),
@@ -120,7 +119,7 @@ impl Found {
 type Looking<'a> = FuturesUnordered<BoxFuture<'a, (Arc<ObservedNode>, Outcome, Duration)>>;
 
 impl NodeLabels {
-    /// Reconciles Nodes until it is dropped.
+    /// Reconciles Nodes until the returned future is dropped.
     pub async fn run(&self) -> Result<()> {
         let mut watch = NodeWatch::new(self.nodes.api(), self.list_timeout);
         self.known.lock().begin(self.cloud_pauses);
@@ -325,8 +324,7 @@ impl NodeLabels {
     }
 
     /// The patch that removes all roles from a definitely rejected Node. `None` if the Node has no roles, or if most Nodes are rejected.
-    /// Also `None` with `Tags`: upstream's controller gives roles to such a Node, so its roles would come and go whenever another
-    /// controller leads.
+    /// Also `None` with `Tags`: whenever upstream's controller leads, it would give the roles to the Node again.
     fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<NodePatch> {
         if self.labels_from == LabelsFrom::Tags {
             return None;

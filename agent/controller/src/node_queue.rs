@@ -47,7 +47,7 @@ struct NodeState {
     seen: Option<Arc<ObservedNode>>,
     /// The Node in a list that is still being read.
     listed: Option<Arc<ObservedNode>>,
-    /// The version of the Node that caused a conflict, because the API server has a newer version.
+    /// The version of the Node for which the API server reported a conflict, because the API server has a newer version.
     outdated: Option<String>,
     queue_entry: QueueEntry,
     waits_for_cloud: bool,
@@ -79,7 +79,6 @@ impl NodeQueue {
         self.nodes.get(name)?.seen.as_ref()
     }
 
-    /// Applies an event of the watch.
     pub fn apply(&mut self, event: Event<NodeObject>, now: Instant) {
         match event {
             Event::Init => self.nodes.values_mut().for_each(|state| state.listed = None),
@@ -105,8 +104,8 @@ impl NodeQueue {
         self.is_complete = true;
     }
 
-    /// Stores a Node. Queues it only if its providerID or its labels are new, or if it has the version that was awaited after a conflict.
-    /// Other changes need no reconcile: kubelets report every few seconds.
+    /// Stores a Node. Queues the Node only if its providerID or labels are new, or if the Node has the version that was awaited after a
+    /// conflict. Other changes need no reconcile: kubelets report every few seconds.
     pub fn see(&mut self, node: Arc<ObservedNode>, now: Instant) {
         let state = self.entry(&node.name);
         let is_awaited = state.outdated.as_ref().is_some_and(|version| *version != node.resource_version);
@@ -183,7 +182,7 @@ impl NodeQueue {
     }
 
     /// Takes at most `most` due Nodes off the queue, starting with those that are due longest. Returns their names, sorted. Their
-    /// reconciles begin now. The list may contain one more Node, which probes whether the cloud answers.
+    /// reconciles begin now. The list may contain one more Node, whose reconcile tests whether the cloud answers again.
     pub fn take(&mut self, now: Instant, most: usize) -> Vec<String> {
         let due = self.schedule.iter().take_while(|(at, _)| *at <= now).map(|(_, name)| name);
         let idle = due.filter(|name| !self.is_looked_at(name)).take(most);
@@ -196,7 +195,8 @@ impl NodeQueue {
         ready
     }
 
-    /// Takes the Node that probes whether the cloud answers. In the order of names, it is the next waiting Node after the last probe.
+    /// Takes a waiting Node for the next probe, if the probe is due. The reconcile of this Node tests whether the cloud answers again.
+    /// Probes take the waiting Nodes in turn, in the order of their names.
     fn take_for_all(&mut self, now: Instant) -> Option<String> {
         let after = (Bound::Excluded(self.outage.due(now)?), Bound::Unbounded);
         let waits = |(_, state): &(&Arc<str>, &NodeState)| state.waits_for_cloud;
@@ -225,8 +225,8 @@ impl NodeQueue {
         self.change_entry(name, |queue_entry| queue_entry.failed(name, now))
     }
 
-    /// Notes that the cloud did not answer for a Node. The Node then waits until the cloud answers for a probe. If this is the first
-    /// failure of the outage, or if the Node is the probe, returns the backoff before the next probe.
+    /// Notes that the cloud did not answer for a Node. The Node then waits until a probe succeeds. If this is the first failure of the
+    /// outage, or if a probe with this Node failed, returns the backoff before the next probe.
     pub fn unanswered(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.change_entry(name, QueueEntry::suspend);
         let state = self.nodes.get_mut(name)?;
@@ -236,8 +236,8 @@ impl NodeQueue {
         self.outage.failed(name, now)
     }
 
-    /// Notes that a Node was reconciled, or that its reconcile failed although the cloud answered. If the Node was the probe, all waiting
-    /// Nodes become due. Returns how many Nodes become due.
+    /// Notes that a Node was reconciled, or that its reconcile failed although the cloud answered. If this was a probe of the cloud, all
+    /// waiting Nodes become due. Returns how many Nodes become due.
     pub fn cloud_answered(&mut self, name: &str, now: Instant) -> usize {
         self.release(name);
         if !self.outage.cloud_answered(name) {
@@ -315,8 +315,7 @@ impl NodeQueue {
         self.nodes.get(name)?.identity_answer.identity(provider_id, now)
     }
 
-    /// The time of the first question to the cloud about the Node with this providerID, if the cloud has rejected the Node ever since.
-    /// Otherwise `now`.
+    /// When the cloud was first asked about the Node with this providerID, if all answers since then rejected the Node. Otherwise `now`.
     pub fn asked_since(&self, name: &str, provider_id: &str, now: Instant) -> Instant {
         self.nodes.get(name).map_or(now, |state| state.identity_answer.asked_since(provider_id, now))
     }
@@ -336,8 +335,8 @@ impl NodeQueue {
         }
     }
 
-    /// Whether the confirmed Nodes are at least as many as the definitely rejected Nodes, and at least one. If not, the configuration may
-    /// belong to another cluster or region, and the rejections may be wrong.
+    /// Whether at least one Node is confirmed, and the definitely rejected Nodes do not outnumber the confirmed Nodes. If not, the
+    /// configuration may belong to another cluster or region, and the rejections may be wrong.
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);
         for state in self.nodes.values() {

@@ -13,13 +13,12 @@ pub struct ControllerOptions {
     pub store_mirrors: Vec<String>,
     /// The interval between checks of the state store for changed instance groups.
     pub store_interval: Duration,
-    /// The source of the nodes' labels. If `None`, it is the value of `KOPS_AGENT_LABELS_FROM`, or else the store.
+    /// The source of the nodes' labels. `None` means the value of `KOPS_AGENT_LABELS_FROM`, or else the store.
     pub labels_from: Option<LabelsFrom>,
     /// The address at which the process answers probes.
     pub health_listen: String,
 }
 
-/// The source of a node's labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelsFrom {
     /// The instance group's labels in the state store.

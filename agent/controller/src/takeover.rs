@@ -321,7 +321,7 @@ async fn is_found_by_dns(given: &TakeoverOptions, options: &KopsControllerOption
     Ok(decide::is_found_by_dns(&Cluster::parse(&text, &url)?))
 }
 
-/// A pod with only the fields that the checks need. The code for all fields would make this program a fiftieth larger.
+/// A pod with only the fields that the checks need. The code for all fields would make this program 2 % larger.
 type PodObject = Object<PodSpec, IgnoredAny>;
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -23,7 +23,7 @@ use crate::secrets::{Secrets, pieces, secrets_of};
 use crate::staged::write_file;
 
 const PATH: &str = "/var/lib/kops-agent/applied.json";
-/// The state that a run is about to apply.
+/// The file with the state that a run is about to apply.
 const BEGUN_PATH: &str = "/var/lib/kops-agent/begun.json";
 /// The format version of a stored state. If the version differs, the state is ignored.
 const VERSION: u32 = 1;
@@ -239,7 +239,7 @@ impl Host {
         if record.config_hash.is_empty() {
             return Ok(None);
         }
-        // A run may have been killed after it wrote the record, but before it moved this state to `PATH`.
+        // A run may have been killed after it wrote the record, but before it moved the state from `BEGUN_PATH` to `PATH`.
         for path in [PATH, BEGUN_PATH] {
             let kept = kept(&self.root, path)?.filter(|kept| kept.config_hash == record.config_hash);
             if let Some(kept) = kept.filter(|kept| record.is_settled_with(&kept.attempt())) {
@@ -259,8 +259,8 @@ impl Host {
         Ok(states)
     }
 
-    /// The unfinished change of a node. `None` if there is no such change, if the run only repaired the last state, or if the change is
-    /// being rolled back.
+    /// The unfinished change of a node. `None` if there is no such change, if the interrupted run only repaired the last state, or if the
+    /// change is being rolled back.
     pub fn unfinished_change(&self) -> Result<Option<Unfinished>> {
         let record = self.record()?;
         if record.config_hash.is_empty() || !record.has_begun_change() || self.is_rolling_back()? {
@@ -271,7 +271,7 @@ impl Host {
         Ok(Some(Unfinished { state: kept }))
     }
 
-    /// The resources among the given ones that an interrupted run planned to write but did not write.
+    /// The given resources that an interrupted run planned to write but did not write.
     pub fn still_to_write<'r>(
         &self,
         ids: impl IntoIterator<Item = &'r ResourceId>,

@@ -85,8 +85,8 @@ impl Host {
     pub fn note_failure(&self, kind: Kind, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
-        // If an empty record replaced the unreadable record, it would claim that the agent owns no files here. Only a run that settles
-        // replaces an unreadable record.
+        // An empty record in place of the unreadable record would say that the agent owns no files here. Only a run that records the final
+        // state of all resources replaces an unreadable record.
         if record.unreadable.is_some() {
             return Ok(());
         }

@@ -263,7 +263,7 @@ impl<'a> Certificates<'a> {
 }
 
 impl Host {
-    /// Why a keyset item cannot sign certificates now. `None` if it can.
+    /// Why a keyset item cannot sign certificates now. `None` if the item can sign.
     pub fn why_cannot_sign(&self, keyset: &str, id: &str, item: PemPair) -> Option<String> {
         Authority::load(keyset, id, item, self.now()).err().map(|error| error.to_string())
     }

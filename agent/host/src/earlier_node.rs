@@ -33,7 +33,7 @@ impl Host {
         Ok(units)
     }
 
-    /// Whether this machine was never a node: no run of the agent has claimed a resource, nodeup's files are missing, and kubelet does not
+    /// Whether this machine was never a node: no run of the agent has recorded a resource, nodeup's files are missing, and kubelet does not
     /// run.
     pub fn is_no_node_yet(&self) -> Result<bool> {
         let record = self.record()?;

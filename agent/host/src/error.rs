@@ -53,14 +53,13 @@ pub enum Error {
     /// Units failed. The run completed everything else.
     #[error("{}", every(.0))]
     Units(Vec<FailedUnit>),
-    /// Resources failed, and at least one of them is not a unit but, for example, an image. The run completed everything else.
+    /// Resources failed, and not all of them are units. For example, an image failed. The run completed everything else.
     #[error("some resources failed, but everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
     Resources(Vec<FailedResource>),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error(transparent)]
     Download(#[from] DownloadError),
-    /// A file needs a secret that the state store does not contain, or that this node may not read.
     #[error("{file} needs {secret}, which is not in the state store, or which this node may not read")]
     MissingSecret {
         file: ResourceId,
@@ -80,7 +79,6 @@ pub enum Error {
         /// The process ID, or `unknown`.
         pid: String,
     },
-    /// A restarted component is not healthy.
     #[error("{resource} did not become healthy: {why}; look at {look_at}")]
     Unhealthy {
         /// The unit, or the manifest of the static pod.
@@ -95,7 +93,6 @@ pub enum Error {
          causes no rollback"
     )]
     Unasked { resource: ResourceId, listener: String },
-    /// The run rolled a change back.
     #[error("{0}")]
     RolledBack(Box<RolledBack>),
     /// This run would repeat a change that an earlier run rolled back.

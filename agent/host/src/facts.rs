@@ -23,7 +23,6 @@ pub use root_volume::root_volume_gib;
 /// Why this machine cannot be described.
 #[derive(Debug, Error)]
 pub enum FactsError {
-    /// Neither os-release file exists below the root.
     #[error(
         "this machine's distribution is unknown: neither {} nor {} exists; is this the root of a Linux system?",
         etc.display(),
@@ -32,7 +31,6 @@ pub enum FactsError {
     NoOsRelease { etc: PathBuf, usr_lib: PathBuf },
     #[error("{} has no ID, so this machine's distribution is unknown; correct the file", file.display())]
     NoDistroId { file: PathBuf },
-    /// kOps supports no Kubernetes on this processor.
     #[error(
         "this machine's architecture, {machine}, is not supported; kOps runs on x86_64 (amd64) and aarch64 (arm64)"
     )]
@@ -58,7 +56,7 @@ impl Failing for FactsError {
 
 /// Observes the machine whose files are below `root`. For this machine, `root` is `/`.
 ///
-/// Architecture, kernel, host name and interfaces are always the running kernel's. The binary adds the facts of the cloud. Fails if the
+/// Architecture, kernel, host name and interfaces always come from the running kernel. The binary adds the facts of the cloud. Fails if the
 /// distribution or the architecture is unknown.
 pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     let kernel = uname().map_err(|source| FactsError::Kernel { what: "its name (uname)", source })?;

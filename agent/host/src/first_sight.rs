@@ -16,8 +16,9 @@ use crate::stamps::Stamp;
 use crate::system::clock::micros;
 
 impl Host {
-    /// Assumes that running components were started with the current files, unless the start times and the times of the files contradict
-    /// this. Only for a working machine on which no run has claimed a resource yet. Early units do not count as claimed resources.
+    /// Assumes that running components were started with the current files, unless the start times and the times of the files show the
+    /// opposite. Does this only on a working machine on which no run has recorded a resource yet. Units that were started before the node's
+    /// other resources were known do not count as recorded.
     pub(crate) fn baseline(&self, desired: &DesiredState, observed: &mut ObservedState) -> Result<()> {
         if self.record()?.is_first_sight() {
             let times = self.times(desired, observed)?;

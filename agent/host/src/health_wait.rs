@@ -15,7 +15,7 @@ use crate::system::systemd::Rest;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'a> {
     Any,
-    /// A pod whose UID differs from this UID, which the pod had before the change.
+    /// Another pod than before the change. The value is the UID of the pod before the change.
     Other(&'a str),
     /// The pod with this UID. It ran before the change that is being rolled back.
     Same(&'a str),

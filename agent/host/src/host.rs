@@ -105,7 +105,7 @@ impl Host {
             health: recorder.clone(),
             pods: recorder.clone(),
             pod_network: recorder.clone(),
-            // A unit that is only recorded never ends by itself.
+            // A unit that is only recorded never ends by itself, so do not wait to see whether it keeps running.
             health_timings: HealthTimings { restarted: Duration::ZERO, ..HealthTimings::default() },
             waits: Waits::default(),
             retries_failed: false,
@@ -130,7 +130,6 @@ impl Host {
         Host { depth, ..self }
     }
 
-    /// Sets the stopwatch that measures runs.
     pub fn timed_by(self, stopwatch: Stopwatch) -> Host {
         Host { stopwatch, ..self }
     }
@@ -180,7 +179,7 @@ impl Host {
         Host { retries_failed, ..self }
     }
 
-    /// Sets whether the agent claims existing resources that other programs made and that are correct.
+    /// Sets whether the agent takes over existing correct resources of other programs as its own.
     pub fn adopting(self, adopts: bool) -> Host {
         Host { adopts, ..self }
     }

@@ -31,7 +31,6 @@ pub(crate) fn write_entries(root: &Root, entries: &[&HostsEntry]) -> Result<()> 
     place(vec![staged.seal()?])
 }
 
-/// Removes the entries of these host names.
 pub(crate) fn remove_entries(root: &Root, hostnames: &[&str]) -> Result<()> {
     let removed: Vec<HostsEntry> = hostnames
         .iter()

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::system::kernel::Kernel;
 
-    /// A kernel in which the name of each module is its state.
+    /// A fake kernel. The name of each module says the state of the module.
     struct Named;
 
     impl Kernel for Named {

@@ -26,7 +26,7 @@ pub struct Lock {
 pub(crate) struct Locks(Mutex<Weak<Mutex<Flock<File>>>>);
 
 impl Locks {
-    /// Takes the lock. If this process already holds the lock, returns a share of it.
+    /// Takes the lock. If this process already holds the lock, returns another handle of the held lock.
     pub(crate) fn take(&self, root: &Root) -> Result<Lock> {
         let mut held = self.0.lock();
         if let Some(file) = held.upgrade() {
@@ -51,8 +51,8 @@ impl Locks {
     }
 }
 
-/// The PID of the process that locked a file, from the kernel (proc_locks(5)). `None` on file systems such as btrfs, because `/proc/locks`
-/// shows other device numbers for them.
+/// The PID of the process that locked a file, from the kernel (proc_locks(5)). `None` on file systems such as btrfs, where the device
+/// numbers in `/proc/locks` differ from those in the metadata of files.
 fn holder(file: &File) -> Option<String> {
     let metadata = file.metadata().ok()?;
     let device = metadata.dev();

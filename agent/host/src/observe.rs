@@ -60,7 +60,7 @@ impl Host {
         Ok(mounted)
     }
 
-    /// The record of earlier runs. If the record is unreadable, it counts as a failed run.
+    /// The record of earlier runs. If the record is unreadable, the result says that the last run failed for this reason.
     pub fn record(&self) -> Result<Record> {
         let mut record = Record::read(&self.root)?;
         if let Some(why) = &record.unreadable {
@@ -265,8 +265,8 @@ impl<'a> Observer<'a> {
             [] => None,
             // `None` makes the run execute the commands again, which restores their effect.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
-            // On a machine where no run has claimed a resource yet, assume that the program that wrote the file also ran the commands, as
-            // nodeup does. Early units do not count as claimed resources.
+            // On a machine where no run has recorded a resource yet, assume that the program that wrote the file also ran the commands, as
+            // nodeup does. Units that were started before the node's other resources were known do not count as recorded.
             _ => Stamp::Commands
                 .read(&self.host.root, &file.path)?
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),

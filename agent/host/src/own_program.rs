@@ -134,7 +134,8 @@ impl Host {
         Ok(metadata.and_then(|metadata| changed(metadata.changed)))
     }
 
-    /// Removes the new version that a killed process tried for the program at this path.
+    /// Removes the file with a new version of the program at this path. Such a file remains if a process is killed while it tries the new
+    /// version.
     pub fn remove_tried_program(&self, program: &str) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         dir.remove(&temporary_name(&name))

@@ -26,8 +26,8 @@ impl Host {
         Ok(adoptable)
     }
 
-    /// The agent's recorded resources, for a plan of `desired`. If a file of a package is no longer desired, it counts as existing before
-    /// the agent, even if an earlier version of the agent claimed it.
+    /// The agent's recorded resources, for a plan of `desired`. If a file of a package is no longer desired, the result says that the file
+    /// existed before the agent, even if an earlier version of the agent recorded the file as its own.
     pub fn owned_beside(&self, desired: &DesiredState) -> Result<OwnedState> {
         let mut owned = self.owned()?;
         let goes = owned.iter().filter(|(id, owned)| !owned.was_there && desired.get(id).is_none());
@@ -39,7 +39,7 @@ impl Host {
         Ok(owned)
     }
 
-    /// The given resources whose files belong to packages. Units whose package text is backed up are left out.
+    /// The given resources whose files belong to packages. Leaves out units whose earlier text is backed up.
     pub(crate) fn of_packages<'a>(
         &self,
         ids: impl Iterator<Item = &'a ResourceId>,
@@ -72,8 +72,8 @@ impl Host {
     }
 }
 
-/// Removes outdated backups of units. If the record has no claim on a unit that the plan writes, its backup is outdated: the file on the
-/// disk is newer.
+/// Removes outdated backups of units. If the plan writes a unit that the record does not contain, the backup of this unit is outdated: the
+/// file on the disk is newer.
 pub(crate) fn forget_replaced(root: &Root, plan: &Plan, record: &Record) -> Result<()> {
     // If the record was lost, it does not show which files the agent has written.
     if record.was_lost {

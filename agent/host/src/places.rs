@@ -26,10 +26,9 @@ pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
 /// The folder of the units of administrators.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
 
-/// The prefix in the names of the agent's own units. Upstream has no such units, and packages may ship their files.
+/// The prefix in the names of the agent's own units. Upstream has no units with this prefix. Packages may own the files.
 const OWN: &str = "kops-agent";
 
-/// The path of a unit's file.
 pub(crate) fn unit_path(root: &Root, name: &str) -> String {
     let in_etc = format!("{OVERRIDES}/{name}");
     let is_own =
@@ -79,7 +78,7 @@ pub(crate) fn has_own_unit_in_etc(root: &Root, name: &str) -> bool {
     root.own_units_in_etc(|root| own_in_etc(root).unwrap_or_default()).contains(name)
 }
 
-/// The names of the units that earlier versions of the agent wrote into the folder of administrators' units, but this version writes to
+/// The names of the units that earlier versions of the agent wrote into the folder of administrators' units, although this version uses
 /// another folder. If the agent's file in the other folder is intact, the file in `/etc` belongs to someone else.
 fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     let record = Record::read(root)?;
@@ -97,7 +96,7 @@ fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     Ok(own)
 }
 
-/// The path of a recorded resource. This is the path of its file, or its name if the name is a path.
+/// The path of a recorded resource: the path of the resource's file, or the resource's name if the name is a path.
 pub(crate) fn path_of(root: &Root, id: &ResourceId) -> String {
     file_path(root, id).unwrap_or_else(|| id.name.clone())
 }

@@ -179,7 +179,7 @@ impl<'a> Preparation<'a> {
     }
 }
 
-/// Issues the certificates that steps need. Generating a key is slow, so the downloads continue after each certificate.
+/// Issues the certificates that steps need. Generating a key is slow, so the function yields to the downloads after each certificate.
 async fn issue(host: &Host, steps: &[(&Step, &Resource)], certificates: &mut Certificates<'_>) -> Result<()> {
     let made: Vec<&Step> = steps
         .iter()

@@ -68,12 +68,12 @@ pub(crate) fn members_by_archive<'a>(
     by_archive
 }
 
-/// The text of the stamp of an unpacked file.
+/// The text that the agent stores about an unpacked file (the file's stamp).
 pub(crate) fn origin(sha256: &str, archive: &str, member: &str) -> String {
     format!("{sha256} {archive} {member}")
 }
 
-/// The archive and member in a stamp, if the stamp is about a file with this SHA-256.
+/// Parses the stamp of an unpacked file. Returns the archive and the member, if the stamp is about a file with this SHA-256.
 pub(crate) fn parse_origin(noted: &str, sha256: &str) -> Option<ObservedContent> {
     let (archive, member) = noted.strip_prefix(sha256)?.strip_prefix(' ')?.split_once(' ')?;
     Some(ObservedContent::Member { archive: archive.into(), member: member.into() })
@@ -83,9 +83,9 @@ pub(crate) fn parse_origin(noted: &str, sha256: &str) -> Option<ObservedContent>
 type Program<'a> = (&'a File, String, &'a str, &'a str);
 
 impl Host {
-    /// Downloads the archives of installed programs of unknown origin. Records which archive member each program is, so that a plan
-    /// recognizes correct programs. Only does this on a machine where no run has claimed a resource yet. Early units do not count as
-    /// claimed resources.
+    /// Downloads the archives of installed programs of unknown origin. Records the archive member from which each program comes, so that a
+    /// plan recognizes correct programs. Does this only on a machine where no run has recorded a resource yet. Units that were started
+    /// before the node's other resources were known do not count as recorded.
     pub async fn recognize_programs(
         &self,
         desired: &DesiredState,
@@ -124,7 +124,7 @@ impl Host {
     }
 }
 
-/// The installed programs that should come from an archive, if only a download of the archive can show whether they do.
+/// The installed programs that should come from an archive, if only a download of the archive can show their origin.
 fn unknown_programs<'a>(root: &Root, desired: &'a DesiredState) -> Result<Vec<Program<'a>>> {
     let by_archive = members_by_archive(desired.iter().map(|(_, resource)| resource));
     let mut known: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();

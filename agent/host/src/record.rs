@@ -33,7 +33,7 @@ pub use decided::Decided;
 pub struct Record {
     /// The `NodeupConfigHash` of the last configuration to which the machine converged. Empty before the first convergence.
     pub config_hash: String,
-    /// The start of the current convergence, in RFC 3339.
+    /// When the machine first converged to this configuration without failures, in RFC 3339.
     pub converged_since: Option<String>,
     /// Why the last run failed. `None` if it succeeded.
     pub failure: Option<Failure>,
@@ -41,7 +41,7 @@ pub struct Record {
     pub rolled_back: Option<RolledBack>,
     /// The newer configuration that new machines get, if it differs from the configuration of this machine.
     pub superseded: Option<Superseded>,
-    /// The digest of the last settled state; `None` if an earlier version of the agent settled that state.
+    /// The digest of the state after the last finished run; `None` if an earlier version of the agent recorded that state.
     pub(crate) settled_state: Option<String>,
     /// The digest of the state that a running or interrupted run applies.
     pub(crate) begun_state: Option<String>,
@@ -62,13 +62,13 @@ pub struct Record {
     other: BTreeMap<String, serde_json::Value>,
     #[serde(skip)]
     unknown: Unknown,
-    /// Why the record on the disk cannot be read. `None` if it can.
+    /// Why the record on the disk cannot be read. `None` if it can be read.
     #[serde(skip)]
     pub(crate) unreadable: Option<String>,
     /// Whether a record was ever lost on this machine.
     #[serde(skip)]
     pub(crate) was_lost: bool,
-    /// Whether the claims come from `early-units.json`, because the machine has no record yet.
+    /// Whether the recorded resources come from `early-units.json`, because the machine has no record yet.
     #[serde(skip)]
     is_early: bool,
 }
@@ -108,8 +108,8 @@ pub struct Superseded {
     pub next: Option<Next>,
 }
 
-/// Identifies what a record says: the hash of the configuration, and the digests of the settled state and of the begun state. Every run
-/// that changes the machine also changes the mark.
+/// Three values of a record: the hash of the configuration, the digest of the state after the last finished run, and the digest of the
+/// begun state. Each run that changes the machine changes at least one of these values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     config_hash: String,
@@ -136,7 +136,8 @@ impl Record {
     /// The path of the record, below the root.
     pub const PATH: &'static str = "/var/lib/kops-agent/record.json";
 
-    /// Drops the `begun` mark of these resources. If no run has settled a resource, removes the whole claim of the resource.
+    /// Removes the `begun` content of these resources from the record. If no finished run has recorded a resource, removes the whole entry
+    /// of the resource.
     pub(crate) fn forget_begun<'a>(&mut self, ids: impl Iterator<Item = &'a ResourceId>) {
         for id in ids {
             match self.resources.get_mut(id) {
@@ -147,8 +148,8 @@ impl Record {
         }
     }
 
-    /// Whether no run has ever claimed a resource on this machine. Early units do not count. If true, other programs made all existing
-    /// resources except early units.
+    /// Whether no run has ever recorded a resource on this machine. Units that were started before the node's other resources were known do
+    /// not count as recorded. If the result is true, other programs made all existing resources except these units.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && (self.is_early || self.resources.is_empty())
     }
@@ -161,12 +162,12 @@ impl Record {
         }
     }
 
-    /// Whether a run has settled this resource.
+    /// Whether a finished run has recorded this resource.
     pub(crate) fn is_claimed(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| claim.left.is_some())
     }
 
-    /// Whether the agent made this resource and settled it.
+    /// Whether the agent made this resource, and a finished run has recorded it.
     pub(crate) fn is_own(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| !claim.was_there && claim.left.is_some())
     }
@@ -176,7 +177,7 @@ impl Record {
         self.resources.iter().any(|(id, claim)| claim.begun.is_some() && which(id))
     }
 
-    /// Drops all claims of the time after the last settled run. Used after a rollback.
+    /// Removes everything that was recorded after the last finished run. Used after a rollback.
     pub(crate) fn unclaim(&mut self) {
         self.begun_state = None;
         self.resources.retain(|_, claim| claim.left.is_some());
@@ -188,12 +189,12 @@ impl Record {
         self.resources.values().any(|claim| claim.begun.is_some() || claim.left.is_none())
     }
 
-    /// Whether an unfinished run changes the node to another state than the settled state.
+    /// Whether an unfinished run changes the node to a state that differs from the state after the last finished run.
     pub(crate) fn has_begun_change(&self) -> bool {
         self.is_begun() && (self.begun_state.is_none() || self.begun_state != self.settled_state)
     }
 
-    /// Whether `attempt` is the last settled state.
+    /// Whether `attempt` is the state after the last finished run.
     pub(crate) fn is_settled_with(&self, attempt: &Attempt) -> bool {
         match &self.settled_state {
             Some(settled) => settled == attempt.digest(),
@@ -225,7 +226,7 @@ impl Record {
         }
     }
 
-    /// The SHA-256 of a file after the last settled run. `None` if the record does not contain the SHA-256.
+    /// The SHA-256 of a file after the last finished run. `None` if the record does not contain the SHA-256.
     pub(crate) fn left_sha256(&self, path: &str) -> Option<&str> {
         match self.resources.get(&ResourceId::new(Kind::File, path))?.left.as_ref()? {
             Left::File { sha256, .. } => sha256.as_deref(),

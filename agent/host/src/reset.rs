@@ -79,8 +79,8 @@ pub struct Reset {
     pub data_folders: BTreeSet<String>,
     /// Data folders of kubelet or containerd that stay, because other programs may have files there.
     pub shared: BTreeSet<String>,
-    /// The folders on which something else is mounted. The reset empties the mounted file system, which stays mounted. Files that the
-    /// mount hides stay, too.
+    /// The folders that are mount points. The reset empties the mounted file system, which stays mounted. Files that the mount hides stay,
+    /// too.
     pub emptied: BTreeSet<String>,
     /// The files that the agent published for other programs, and that the reset removes ([`Host::is_published`]). The caller adds these
     /// files to the plan.
@@ -99,10 +99,10 @@ pub trait Resetting {
 impl Host {
     /// Plans a reset. `own_units` are units that start the agent and belong to no package. `own_files` are the files that these units read.
     /// `of_packages` are units that start the agent and whose files belong to a package, so their files stay. Changes nothing. Fails if the
-    /// record is unreadable, or if it was lost and no run has settled since.
+    /// record is unreadable, or if it was lost and no run has finished since.
     pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
-        // Before a run settles, a new record only contains the resources that the run was about to write.
+        // Before a run finishes, a new record only contains the resources that the run was about to write.
         let is_unsettled = record.was_lost && record.config_hash.is_empty();
         let unsettled = || {
             "kops-agent does not know what it left on this machine: its record could not be read, and no run has \
@@ -132,7 +132,7 @@ impl Host {
         let own: Vec<ResourceId> = units.iter().map(|unit| ResourceId::new(Kind::Unit, unit)).collect();
         let mut of_node = record.units();
         of_node.sort_by_key(|unit| (stop_order(unit), (*unit).to_owned()));
-        // Stop the units that start the agent first. Otherwise they would make the machine a node again, now or at the next boot.
+        // First stop the units that start the agent. Otherwise they would make the machine a node again, now or at the next boot.
         let starting = would_start(&*self.systemd, of_packages, &of_node)?;
         units.splice(0..0, starting);
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
@@ -201,7 +201,7 @@ impl Host {
         Ok(there)
     }
 
-    /// Stops and disables units of a reset. This is the first action of [`Host::reset`], which repeats it without harm.
+    /// Stops and disables units of a reset. [`Host::reset`] does this first, even if this function has already stopped the units.
     pub fn stop_units(&self, units: &[String], progress: &dyn Resetting) -> Result<()> {
         let names: Vec<&str> = units.iter().map(String::as_str).collect();
         for (unit, state) in names.iter().zip(self.systemd.states(&names)?) {

@@ -85,7 +85,8 @@ impl Host {
             }
         }
         restore_stamps(&self.root, &journal)?;
-        // A unit that did not restart may still run the changed version. Remove its stamp, so that the next run restarts it.
+        // A unit that did not restart may still run the changed version. Remove the record of its last start (its stamp), so that the next
+        // run restarts the unit.
         for unit in &not_restarted {
             Stamp::Unit.put_back(&self.root, unit, None)?;
         }

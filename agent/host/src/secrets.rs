@@ -26,8 +26,8 @@ pub trait Secrets: Sync {
     /// The decoded bytes of `secrets/<name>`.
     fn secret(&self, name: &str) -> Option<Vec<u8>>;
 
-    /// The value of the first of these variables that has a value in the agent's environment. Empty if no variable has a value; `None` if
-    /// the environment is unknown. Only for variables that kOps itself sets.
+    /// A value from the agent's environment. If several variables in `names` have a value, the first one counts. Empty if no variable has a
+    /// value; `None` if the environment is unknown. Only for variables that kOps itself sets.
     fn environment(&self, names: &[String]) -> Option<String> {
         let _ = names;
         None

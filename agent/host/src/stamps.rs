@@ -16,27 +16,27 @@ pub(crate) const STATE: &str = "/var/lib/kops-agent";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Stamp {
-    /// A unit: the digest of the files that the unit read at its last start.
+    /// For a unit: the digest of the files that the unit read at its last start.
     Unit,
-    /// A run-once unit: the ID of the boot in which the unit last completed.
+    /// For a run-once unit: the ID of the boot in which the unit last completed.
     Run,
-    /// A file: the digest of the content for which the file's commands last succeeded.
+    /// For a file: the digest of the content for which the file's commands last succeeded.
     Commands,
-    /// A file of kernel parameters: the parameters whose value in the kernel still differed from the file after the agent had set
-    /// them.
+    /// For a file of kernel parameters: the parameters whose value in the kernel still differed from the file after the agent had set them.
     Parameters,
-    /// A file: the archive and member from which the file was unpacked, and the file's digest.
+    /// For a file: the archive and member from which the file was unpacked, and the file's digest.
     Member,
-    /// An image: the digest of the loaded archive.
+    /// For an image: the digest of the loaded archive.
     Image,
-    /// The manifest of a static pod: the digest of the files that the pod mounted at its last start.
+    /// For the manifest of a static pod: the digest of the files that the pod mounted at its last start.
     Pod,
-    /// A unit: the text of a package or of nodeup that the agent has overwritten. When the agent's unit is removed, this text is restored.
+    /// For a unit: the text of the unit file of a package or of nodeup that the agent has overwritten. When the agent's unit is removed,
+    /// this text is restored.
     Replaced,
-    /// A request to a remote service: the digest of the request.
+    /// For a request to a remote service: the digest of the request.
     Remote,
-    /// A package that the package manager lists under another name or not at all: the requested name. The name of the stamp is the digest
-    /// of the requested name.
+    /// For a package that the package manager lists under another name, or does not list at all: the requested name. The name of the stamp
+    /// is the digest of the requested name.
     Package,
 }
 
@@ -95,8 +95,8 @@ impl Stamp {
     }
 }
 
-/// Encodes a name or path as one file name. In a path, `/` becomes `-`, and a literal `-` is escaped. Libraries write upper-case escapes,
-/// but stamps of earlier versions have lower-case escapes.
+/// Encodes a name or path as one file name. In a path, `/` becomes `-`, and a literal `-` is escaped. Does not use a library, because
+/// libraries write upper-case escapes, but stamps of earlier versions have lower-case escapes.
 fn as_file_name(name: &str) -> String {
     let escaped = name.replace('%', "%25");
     match escaped.strip_prefix('/') {

@@ -23,10 +23,10 @@ use crate::system::systemd::UnitState;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Whether the machine is still as the last successful run left it, and its units run. Also true after a failed run that changed
-    /// nothing.
+    /// Whether the machine is unchanged since the last successful run, and the agent's units run. Also true after a failed run
+    /// that changed nothing.
     pub converged: bool,
-    /// Whether no run has ever settled on this machine.
+    /// Whether the machine has never converged.
     pub never_converged: bool,
     /// The `NodeupConfigHash` of the last configuration to which the machine converged. Empty before the first convergence.
     pub config_hash: String,
@@ -34,7 +34,7 @@ pub struct Status {
     pub written_by: Option<WrittenBy>,
     /// The `NodeupConfigHash` in the user-data, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
-    /// The start of the current convergence, in RFC 3339.
+    /// Since when the machine has been converged, in RFC 3339.
     pub converged_since: Option<String>,
     /// Why the last run failed. `None` if it succeeded.
     pub failure: Option<Failure>,
@@ -91,7 +91,8 @@ impl Host {
         let changed = drift(&self.owned_of(&record)?);
         let units = self.unit_statuses(&record)?;
         let certificates = self.certificate_statuses(&record)?;
-        // Check both. Some runs write no journal: runs before the first convergence, and runs that wait for no component.
+        // Check the record and the journal. Some runs write no journal: runs before the first convergence, and runs that
+        // wait for no component.
         let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
         let never_converged = record.config_hash.is_empty();
         let is_as_left = record.converged_since.is_some() && !unfinished && changed.is_empty();
@@ -248,7 +249,7 @@ mod tests {
         let status = host.status().unwrap();
         assert!(status.unfinished && !status.converged && status.changed.is_empty(), "{status:?}");
 
-        // The run was killed before it claimed a resource.
+        // The run was killed after it wrote the journal and before it changed the record.
         record.write(&host.root).unwrap();
         Journal::new(Attempt::new(&desired, "next")).write(&host.root).unwrap();
         let status = host.status().unwrap();

@@ -41,8 +41,8 @@ impl Stopwatch {
         Running { watch: self.clone(), name: name.into(), work, begin_us: self.now_us() }
     }
 
-    /// Merges all measured steps into one step. The merged step stands for the failed tries and the pauses between
-    /// tries.
+    /// Merges all measured steps into one step. The merged step stands for the failed tries of the run and the pauses
+    /// after them.
     pub fn start_over(&self) {
         let end_us = self.now_us();
         let name = "tries that failed".into();

@@ -18,13 +18,13 @@ use crate::system::mounts::Mounts;
 use crate::unit_overrides::is_linked;
 
 const FSTAB: &str = "/etc/fstab";
-/// The first line of the agent's units. It distinguishes them from an operator's unit of the same name: systemd
-/// dictates the name of a volume's unit.
+/// The first line of the agent's mount units. It distinguishes them from an operator's units, which have the same
+/// names: systemd dictates the name of a volume's unit.
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether the volume needs no boot unit from the agent, or has it already: a unit or fstab mounts the volume at
-    /// boot, or an operator masked the volume's unit.
+    /// Whether the agent need not write a boot unit for the volume: a unit or fstab already mounts the volume at boot,
+    /// or an operator masked the volume's unit.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
         if is_linked(&self.root, &name)? {
@@ -54,7 +54,6 @@ impl Host {
         Ok(())
     }
 
-    /// Makes systemd mount a volume at boot.
     pub(crate) fn mount_at_boot(&self, mount: &Mount) -> Result<()> {
         if self.is_mounted_at_boot(mount)? {
             return Ok(());
@@ -126,7 +125,7 @@ pub(crate) fn is_optional(mount: &Mount) -> bool {
 }
 
 /// The text of a volume's mount unit. Boot and login do not wait for a late or missing device. The container runtime
-/// and kubelet wait for the device. Unless the volume is optional, they do not start without it.
+/// and kubelet wait for the device. Without the device, they start only if the volume is optional.
 fn unit_text(mount: &Mount) -> Result<String> {
     let options = mount.mount_options.join(",");
     for value in [&mount.device, &mount.path, &options] {

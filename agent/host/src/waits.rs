@@ -13,9 +13,9 @@ pub struct Waits {
     /// Total timeout of all units that pods do not wait for. The run waits for these units at its end. If such a unit
     /// fails later, the next run reports the failure.
     pub others: Duration,
-    /// Timeout of the pull or load of an image. Upstream retries a task for the same time (`RunTasksOptions` in
-    /// upup/pkg/fi/executor.go). If an image that kubelet needs exceeds this timeout, each later image gets only
-    /// `others`.
+    /// Timeout of the pull or load of an image. It equals the time for which upstream retries a task (`RunTasksOptions`
+    /// in upup/pkg/fi/executor.go). After the load of an archive has timed out, the timeout of each later archive is
+    /// only `others`.
     pub image: Duration,
     /// How long a machine that is not a node yet waits for its API server. Pods that exit without an API server start
     /// after the API server answers ([`kops_agent_plan::late_pods`]). With zero, they start together with all other

@@ -60,7 +60,7 @@ fn print_for_shell(shell: &str, words: Vec<OsString>) -> io::Result<()> {
     io::stdout().write_all(&text)
 }
 
-/// Prints the candidates like `clap_complete` for bash. In addition, it completes values after `--flag=`.
+/// Prints the candidates like `clap_complete` for bash. Unlike `clap_complete`, also completes values after `--flag=`.
 fn print_for_bash(words: Vec<OsString>) -> io::Result<()> {
     let variable = |name: &str| std::env::var(name).ok();
     let at = variable("_CLAP_COMPLETE_INDEX").and_then(|at| at.parse().ok()).unwrap_or_default();

@@ -23,8 +23,7 @@ use crate::cli::{Color, Output};
 use kops_agent_node::last_applied::superseded as superseded_means;
 use kops_agent_node::run::Printer;
 
-/// Prints everything that a node must have. The text output has the names of the resources, and the JSON output has
-/// `resources`.
+/// Prints everything that a node must have: the names of the resources as text, or `resources` as JSON.
 pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: Output) -> Result<u8> {
     match output {
         Output::Json => {

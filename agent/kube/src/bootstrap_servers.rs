@@ -89,7 +89,8 @@ async fn silent(address: SocketAddr) -> Option<String> {
 pub struct Kubeconfigs<'a> {
     /// The kubeconfig of kops-agent's controller. It gives the right to list Nodes.
     pub controller: &'a Path,
-    /// kubelet's kubeconfig. Its certificate has the name of this machine's Node. It gives the right to list the pods of this Node.
+    /// kubelet's kubeconfig. It gives the right to list the pods of this machine's Node. The certificate in it has the name of this
+    /// Node.
     pub kubelet: &'a Path,
 }
 

@@ -30,7 +30,7 @@ pub const NAME: &str = "kops-controller-leader";
 #[derive(Debug)]
 pub struct Contest {
     pub lease: &'static str,
-    /// What the holder does, as the end of a message.
+    /// The task of the holder, as the end of a message.
     pub doing: &'static str,
 }
 
@@ -46,7 +46,7 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// that it holds the Lease. So the timeout is long enough for a slow API server. It is still short enough for another
 /// try before [`RENEW_DEADLINE`].
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A process is stuck if it has not tried for this time to take or renew the Lease.
+/// A process is stuck if its last try to take or renew the Lease was longer ago than this time.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// Whether this process may write to the API server. Clones share the state.
@@ -81,8 +81,8 @@ impl Leadership {
         Leadership::none()
     }
 
-    /// How much longer this process may begin a write. `None` if it may not begin a write now. A write that begins in
-    /// time and takes at most [`Leadership::LONGEST_WRITE`] ends before another process may write.
+    /// The remaining time in which this process may begin a write. `None` if it may not begin a write now. A write that
+    /// begins in time and takes at most [`Leadership::LONGEST_WRITE`] ends before another process may write.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining_at(Instant::now())
     }
@@ -93,7 +93,6 @@ impl Leadership {
         until.checked_sub(since_start).filter(|remaining| !remaining.is_zero())
     }
 
-    /// The longest time that a write may take.
     pub const LONGEST_WRITE: Duration = Duration::from_secs(4);
 
     fn renewed(&self, asked: Instant) {
@@ -120,7 +119,7 @@ pub struct Election {
     identity: String,
     leadership: Leadership,
     leads: watch::Sender<bool>,
-    /// When this process last tried to take or renew the Lease, in milliseconds after the start.
+    /// When this process last tried to take or renew the Lease, in milliseconds after the start of `leadership`.
     beat: AtomicU64,
 }
 
@@ -167,7 +166,7 @@ impl Election {
             };
             if problem != said && !problem.is_empty() {
                 let name = self.contest.lease;
-                log::warn!("the Lease {NAMESPACE}/{name} cannot be renewed; retrying: {problem}");
+                log::warn!("the Lease {NAMESPACE}/{name} cannot be renewed: {problem}; retrying");
             }
             self.tell();
             self.show_life(problem.is_empty());

@@ -138,7 +138,6 @@ fn first_internal_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     Ok(internal.map(|internal| internal.address))
 }
 
-/// Selects the pods on a Node.
 pub fn pods_on(node: &str) -> ListParams {
     ListParams::default().fields(&format!("spec.nodeName={node}"))
 }
@@ -260,8 +259,8 @@ pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
     let metadata = node.metadata;
     let entries = || metadata.managed_fields.iter().flatten();
     // An entry with the operation `Apply` is not from this program, because this program only sends updates. Another
-    // client may apply its own labels under the same manager name. If they counted as this program's labels, it would
-    // remove them.
+    // client may apply its own labels under the same manager name. If those labels counted as this program's
+    // labels, this program would remove them.
     let is_ours = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() != Some("Apply")
     };

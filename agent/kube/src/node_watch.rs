@@ -71,7 +71,7 @@ fn events(
     watcher(api.clone(), selected.clone()).default_backoff().boxed()
 }
 
-/// A part of each watched Node, by the Node's name.
+/// The result of the function `part` for each watched Node, by the Node's name.
 pub struct Watched<T> {
     pub nodes: BTreeMap<String, T>,
     /// The Nodes of the pages that have arrived, while the list is not complete yet.

@@ -21,8 +21,8 @@ pub async fn shared_config(region: &str) -> Result<SdkConfig, SetupError> {
     Ok(loader.region(region).load().await)
 }
 
-/// Refuses `KOPS_AWS_ROLE_ARN`, because the agent does not support it. With this variable, upstream's nodeup uses a
-/// different role than the machine's for EC2 and Auto Scaling (upup/pkg/fi/nodeup/awsup/aws_cloud.go).
+/// Refuses `KOPS_AWS_ROLE_ARN`, because the agent does not support it. With this variable, upstream's nodeup uses the
+/// role in the variable for EC2 and Auto Scaling, and not the machine's role (upup/pkg/fi/nodeup/awsup/aws_cloud.go).
 pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<(), SetupError> {
     match variable("KOPS_AWS_ROLE_ARN").filter(|role| !role.is_empty()) {
         None => Ok(()),

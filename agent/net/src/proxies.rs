@@ -19,7 +19,6 @@ use thiserror::Error;
 pub enum ProxyError {
     #[error("{0} is not a URL; use a URL such as http://proxy.example.com:3128")]
     NoUrl(&'static str),
-    /// The value names a proxy protocol that this program does not support.
     #[error(
         "{0} names a proxy of {1}, but only proxies of http and https are supported; use a URL such as \
          http://proxy.example.com:3128"
@@ -243,7 +242,7 @@ mod tests {
         proxies.proxy_for(&url.parse().unwrap()).is_none()
     }
 
-    /// Go's `httpproxy` gives the expected results.
+    /// The expected results come from Go's `httpproxy`.
     #[test]
     fn exceptions_are_read_as_go_reads_them() {
         for (exceptions, direct, proxied) in [

@@ -4,7 +4,6 @@ use kops_agent_spec::failure::{Failing, Kind};
 use rustls::crypto::aws_lc_rs;
 use thiserror::Error;
 
-/// The kernel has no random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the kernel provides no random numbers")]
 pub struct NoRandomness;

@@ -10,8 +10,8 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 pub struct Retries {
     /// Every attempt starts within this time. The time begins at the start of the first attempt.
     pub deadline: Duration,
-    /// Timeout of one attempt. The last attempt may take this time even if it passes the deadline, because an attempt
-    /// that is cut short would not show why the request fails.
+    /// Timeout of one attempt. The last attempt may take this time even if it passes the deadline: an attempt that
+    /// is cut short would not show why the request fails.
     pub attempt: Duration,
     pub pauses: Pauses,
 }

@@ -30,7 +30,6 @@ impl Said {
         Said { code: code.trim().to_owned(), message: message.trim().to_owned() }
     }
 
-    /// Reads code and message from a response.
     pub async fn from_answer(answer: Response) -> Said {
         Said::of_body(&http::beginning(answer, LONGEST_ERROR, |_| false).await)
     }

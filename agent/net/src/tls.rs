@@ -46,7 +46,6 @@ use thiserror::Error;
 
 use verifier::{Rule, RuleVerifier};
 
-/// The host has no CA bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no CA bundle on this host: install ca-certificates or set SSL_CERT_FILE{details}")]
 pub struct NoCaBundle {

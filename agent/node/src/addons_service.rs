@@ -10,8 +10,8 @@ use kops_agent_spec::failure::{Failure, Kind};
 
 use super::own_services::ADDONS;
 
-/// Reads the settings from the manifest of the channels pod in the state store. If protokube applies add-ons, reads
-/// them from the node's `channels`. Fails if there are no channels to apply.
+/// Reads the settings from the manifest of the channels pod in the state store. If protokube applies add-ons, reads the
+/// settings from the list `channels` in the node's configuration. Fails if there are no channels to apply.
 pub fn read(node: &NodeConfig, program: &Path) -> Result<AddonsService> {
     let (source, settings) = match node.release().protokube_applies_addons() {
         true => {

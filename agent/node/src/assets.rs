@@ -42,7 +42,7 @@ pub struct Users {
     pub architectures: BTreeSet<&'static str>,
 }
 
-/// The files, images and packages that the nodes of a cluster need. Also how these nodes reach the registries.
+/// The files, images and packages that the nodes of a cluster need, and the registry mirrors of these nodes.
 #[derive(Default)]
 pub struct Assets {
     needs: BTreeMap<Need, Users>,
@@ -224,7 +224,7 @@ impl Assets {
     ) -> Result<()> {
         let Group { name, mut derivation, .. } = group;
         derivation.learn_hashes(known.clone(), &HashSource::offline(), None, store).await?;
-        // `read_of_derivation` below reports wrong names of downloads.
+        // Wrong names of downloads are no error here, because `read_of_derivation` below reports them.
         for url in derive::asset_urls(&derivation.inputs()).unwrap_or_default() {
             if url.download_url != url.canonical_url {
                 self.canonical.insert(url.download_url, url.canonical_url);

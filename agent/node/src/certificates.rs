@@ -18,8 +18,8 @@ use super::plan::plan_with;
 
 /// Gets the keys and certificates for a plan from kops-controller. If kops-controller issues none because the node is
 /// registered, the node keeps its certificates, even those that are due for renewal. Then the returned plan differs
-/// from `plan`. Fails if the node lacks a certificate and kops-controller does not issue it, unless the last applied
-/// state is repaired.
+/// from `plan`. Fails if kops-controller does not issue a certificate that the node lacks, or if the request fails for
+/// another reason. A repair to the last applied state does not fail for these reasons.
 pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone();
     let wanted = to_be_asked_for(&plan, &decision.desired, &materials);
@@ -88,8 +88,8 @@ fn warn_kept(due: &str, server: &str) {
     );
 }
 
-/// The plan if kops-controller issues no certificates. It has all other changes, and names the certificates that are
-/// due.
+/// The plan and its materials if kops-controller issues no certificates. The plan has all other changes, and names the
+/// certificates that are due.
 fn without_issuer(host: &Host, decision: &Decision, error: &BootstrapError) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone().without_issuer(error.to_string());
     Ok((plan_with(host, decision, &materials)?, materials))

@@ -49,8 +49,8 @@ const ONCE: Retries = Retries {
 /// How long [`UNIT`] waits for kubelet to register the machine, in seconds. On a first control plane, the API server
 /// starts only after minutes.
 const TELL_TIMEOUT: &str = "600";
-/// The pause between two tries. It is short because `reset` removes the files that a try needs, and the next try then
-/// ends the unit.
+/// The pause between two tries. `reset` removes the files that a try needs, and the next try then fails and ends the
+/// unit. So the pause is short.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The state of this machine at the end of a run.
@@ -71,7 +71,7 @@ pub async fn tell(root: &Path, compared: Compared) {
 
 /// Makes systemd start a unit that reports to the cluster. The run itself must not wait for the report, because other
 /// units wait for the run, and kubelet, the API server or the network may be slow. If systemd cannot start the unit,
-/// the run reports.
+/// the run itself reports to the cluster.
 pub async fn have_told(root: &Path) {
     if !is_machine(root) {
         return;
@@ -188,8 +188,8 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     Ok(told.map(|told| told.node))
 }
 
-/// Ends the unit that reports apart from the run, and removes the early warnings from this machine's Node. A reset calls
-/// this before it stops kubelet and removes kubelet's credentials. A failure is only logged.
+/// Ends the unit that reports the result of a run, and removes the early warnings from this machine's Node. A reset
+/// calls this before it stops kubelet and removes kubelet's credentials. A failure is only logged.
 pub async fn withdraw_warnings(root: &Path) {
     if !is_machine(root) {
         return;
@@ -220,7 +220,7 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
 
 /// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or is about to
 /// restart the service: the service ends itself when its configuration or kubeconfig changes. With `None`, the report
-/// does not change the annotation.
+/// leaves the Node's annotation `kops-agent/controller` unchanged.
 fn runs_controller(host: &Host) -> Option<bool> {
     host.runs(CONTROLLER_UNIT)
         .inspect_err(|error| log::debug!("this report leaves out {CONTROLLER_UNIT}: {error}"))
@@ -248,8 +248,8 @@ fn own_program(root: &Path) -> (Option<String>, Option<ProgramReport>) {
     }
 }
 
-/// The part of the report that describes the machine. `applied_to` is the identity of the machine, which names its
-/// cloud. `None` if the cloud's metadata service does not answer.
+/// The part of the report that describes the machine. `applied_to` is the identity of the machine. It contains the name
+/// of the cloud. `None` if the cloud's metadata service does not answer.
 async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
     let by_cloud = match cloud_of_machine(applied_to) {
         Some(provider) => kops_agent_cloud::for_provider(provider).machine(ONCE).await,

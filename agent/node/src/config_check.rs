@@ -47,7 +47,7 @@ pub async fn of_machine(options: &NodeOptions) -> Result<Findings> {
     Ok(findings)
 }
 
-/// Checks a group without a machine.
+/// Checks a group for all its possible machines.
 pub async fn of_group(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let mut findings = files(store, base, group).await?;
     if findings.errors.is_empty() {

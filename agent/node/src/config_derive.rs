@@ -11,7 +11,8 @@ use kops_agent_store::Store;
 
 use super::redaction::error_text;
 
-/// The text of the configuration. `given` is a file of hashes that publishers need not be asked for.
+/// The text of the configuration. `given` is a file with hashes of downloads, so that the publishers need not be asked
+/// for these hashes.
 pub async fn of_group(store: &Store, base: &str, group: &str, given: Option<&Path>) -> Result<String> {
     let files = cluster_files::read(store, base, group).await?;
     let role = files.group.spec.role;

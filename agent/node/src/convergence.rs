@@ -30,8 +30,9 @@ use kops_agent_spec::failure::{Failure, Kind};
 /// the lifecycle action.
 const UNTIL_HELD: Duration = Duration::from_secs(15);
 
-/// Converges. If the machine is then ready as a node, notes this, so that a later step reports it to the cloud. A
-/// machine is also ready if kops-controller says that the node is registered, or if pods can run despite a failure.
+/// Converges. If the machine is then ready as a node, records its readiness. A later step reports the readiness to the
+/// cloud. A machine is also ready if kops-controller says that the node is registered, or if pods can run despite a
+/// failure.
 pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = machine::lock(options.waits_for_lock, host).await?;
     if let Some(remembered) = &decision.remembered

@@ -67,8 +67,8 @@ pub struct Decision {
     pub followed: Option<Followed>,
     /// The versions of components whose upgrade may drain the node. Empty for the last applied state.
     pub versions: Versions,
-    /// The mark of the record when this decision began. If the record has another mark later, another run has changed
-    /// the machine.
+    /// Identifies the version of the record when this decision began. If the record has a different mark later, another
+    /// run has changed the machine.
     pub mark: Mark,
 }
 

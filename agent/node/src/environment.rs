@@ -84,7 +84,7 @@ impl Environment {
 
     /// The value of the first variable in `names` that has a value; empty if none has a value. All variables come
     /// either from this process or from the agent's units, so that two logins are never mixed. If no login is set, the
-    /// result is empty if machines of this role have none, and `None` otherwise.
+    /// result is `None`, or empty for a role whose machines need no login.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }

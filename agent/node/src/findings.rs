@@ -68,7 +68,7 @@ pub struct Findings {
     /// The kOps release that wrote the configuration. `None` if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
-    /// The checked manifests. `None` if the check was not of manifests.
+    /// The checked manifests. `None` if the command checked no manifests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked: Option<Checked>,
     /// Problems with which no machine becomes a node.

@@ -39,7 +39,7 @@ pub async fn check(root: &Path) -> Result<()> {
     read.context("reading this machine's Node")
 }
 
-/// Follows rollouts. Returns when another version of this program has replaced it.
+/// Follows rollouts. Returns when another version has replaced this program.
 pub async fn until_replaced(conf: &Path, root: &Path) {
     let began = SystemTime::now();
     let mut said = String::new();
@@ -49,15 +49,14 @@ pub async fn until_replaced(conf: &Path, root: &Path) {
         if problem != said {
             // An expected error is not a warning: a machine that is not a node yet has no kubeconfig, or no Node.
             let level = if untold.is_expected() { log::Level::Debug } else { log::Level::Warn };
-            log::log!(level, "cannot wait for orders of a rollout; trying again: {problem}");
+            log::log!(level, "cannot wait for orders of a rollout: {problem}; trying again");
         }
         said = problem;
         sleep(PAUSE).await;
     }
 }
 
-/// Executes orders. Returns when another version of this program has replaced it. `began` is the start time of this
-/// process.
+/// Executes orders. Returns when another version has replaced this program. `began` is the start time of this process.
 async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result<(), Untold> {
     let mut orders = Orders::new(&machine::kubeconfig(root))?;
     loop {

@@ -81,8 +81,8 @@ async fn install_once(conf: &Path, printer: &dyn Printer) -> Result<u8> {
     Ok(exit::CONVERGED)
 }
 
-/// Installs and starts the unit on this machine, and does not wait for it. The unit may need something from a later
-/// part of the user-data, and cloud-init runs that part only after this command. `conf` is the boot config for the
+/// Installs and starts the unit on this machine. Does not wait for the unit, because the unit may need something from a
+/// later part of the user-data. cloud-init runs that part only after this command. `conf` is the boot config for the
 /// unit's run. `flags` are the flags of this process.
 async fn install(conf: &Path, flags: impl Iterator<Item = String>) -> Result<Report> {
     let program = program::path().context("finding the path of this program for its unit")?;
@@ -150,14 +150,14 @@ fn before(path: &str) -> Result<String> {
     }
 }
 
-/// The lines of the environment file. If the first variable of a group is not set in this process, the group keeps its
-/// lines in `before`, because a shell that starts this run may not set the variable.
+/// The lines of the environment file. A group whose first variable is not set in this process keeps its lines in
+/// `before`: a shell that starts this run may not set the variable.
 fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);
     let mut lines = String::new();
-    // Upstream's unit does not get the cloud tokens. Upstream's kops-controller needs them, but it is a pod and gets
-    // them in another way.
+    // Unlike upstream's unit, this unit also gets the cloud tokens. Upstream's kops-controller needs these tokens, too,
+    // but it is a pod and does not get them from the unit.
     let groups = kops_agent_store::variables().into_iter().chain(VARIABLES.iter().copied());
     for group in groups.chain(kops_agent_cloud::variables()) {
         if is_set(group) {
@@ -172,8 +172,8 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
 
 /// The text of the unit. The unit is a oneshot, as in nodeup: units ordered after it wait until the node has converged.
 /// As in `units/kops-agent.service`, the run reports its progress, and the watchdog ends a stuck run. If systemd allows
-/// `Restart=` for a oneshot, it restarts a run that the watchdog or the OOM killer ended, but no run that exited by
-/// itself.
+/// `Restart=` for a oneshot, systemd restarts a run that the watchdog or the OOM killer ended. It does not restart a
+/// run that exited by itself.
 fn unit(command: &str, systemd_version: Option<u32>) -> String {
     let restart = match systemd_version {
         Some(RESTARTS_ONESHOTS..) => "Restart=on-abnormal\nRestartSec=30s\n",

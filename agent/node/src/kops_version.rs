@@ -23,8 +23,8 @@ const LARGEST: u64 = 4 << 20;
 /// subshell.
 const MOST_ANCESTORS: usize = 4;
 
-/// The version of the kOps that wrote `boot`, from files of this machine. `None` if they do not tell the version, or if
-/// `boot` is not the boot config in the user-data: a newer kOps may have written such a `boot`.
+/// The version of the kOps that wrote `boot`, from files of this machine. `None` if the files do not tell the version.
+/// Also `None` if `boot` is not the boot config in the user-data, because a newer kOps may have written `boot`.
 pub fn find(options: &SourceOptions, boot: &BootConfig) -> Option<Told> {
     let conf = options.conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map(Path::new);
     let conf = regular_file(conf.unwrap_or(&options.conf));

@@ -67,7 +67,7 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
     }
 }
 
-/// Adds to the first error of a run why the repair to the last applied state failed.
+/// Combines the first error of a run with `other`, the error of the repair to the last applied state.
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
     error.context(format!(
@@ -237,7 +237,8 @@ pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) ->
     })
 }
 
-/// An error that lists the wrong resources that a run could not repair; `None` if the run repaired all of them.
+/// An error that lists the resources that still differ, because a run could not repair them; `None` if there are no
+/// such resources.
 pub fn unmended(report: &Report) -> Option<anyhow::Error> {
     let lines: Vec<String> =
         report.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended).map(line).collect();

@@ -1,5 +1,5 @@
 //! Keeps the last bootstrap server of a cluster: a run does not remove kops-agent's controller from a control plane, and `reset` does not
-//! take the machine away, unless machines can bootstrap elsewhere. `kops_agent_cluster::takeover` decides that.
+//! take the machine away, unless machines can bootstrap elsewhere. `kops_agent_cluster::takeover` decides whether they can.
 //!
 //! If it is unknown whether machines can bootstrap elsewhere, a run keeps the service, and each later run asks again. This is normal at
 //! boot: the API server of the machine starts only after the run has begun. A `reset` goes on, because a broken API server may be the
@@ -33,13 +33,14 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     if options.allows_no_server || root != Path::new("/") || !removes_controller(plan) {
         return Ok(());
     }
-    // An unfinished change passed this check when it began. A second check may fail only because the API server needs the remaining
-    // steps of the change.
+    // An unfinished change passed this check when it began. A second check could fail, because the API server may not work before the
+    // change is complete.
     let is_same = |state: Applied| state.config_hash == decision.config_hash;
     if host.unfinished_change()?.is_some_and(|change| change.state.is_none_or(is_same)) {
         return Ok(());
     }
-    // This machine was made from the image of another control plane. Its copy of the service has not served any machine.
+    // This machine was made from the image of another control plane. On this machine, the service from the image has not served any
+    // machine.
     if machine::left_by(root, &decision.facts) == LeftBy::AnotherMachine {
         return Ok(());
     }
@@ -73,7 +74,7 @@ fn removes_controller(plan: &Plan) -> bool {
     removed(CONTROLLER_UNIT) || is_kept && (removed(CONTROLLER_CONF) || removed(CONTROLLER_KUBECONFIG))
 }
 
-/// [`own_departure`] with the files below `root`.
+/// Calls [`own_departure`] with the files below `root`.
 async fn departure(root: &Path, leaving: Leaving) -> Result<Departure> {
     let path = |file: &str| root.join(file.trim_start_matches('/'));
     let conf = path(CONTROLLER_CONF);
@@ -93,12 +94,13 @@ fn service_refusal(departure: Result<Departure>, leaves: impl FnOnce(&str)) -> R
         }
         Ok(Departure::Refused(why)) => format!(
             "{CONTROLLER_UNIT} stays on this machine, because no machine could bootstrap without it: {why}. First start another \
-             server: kOps' kops-controller, or kops-agent's on another control plane. `kops-agent controller takeover --check --back` \
-             shows whether one is running. {OVERRIDE} removes the service anyway"
+             server: kOps' kops-controller, or kops-agent's server on another control plane. \
+             `kops-agent controller takeover --check --back` shows whether such a server is running. {OVERRIDE} removes the service \
+             anyway"
         ),
         Err(error) => format!(
             "{CONTROLLER_UNIT} stays on this machine, because this run cannot find out whether machines can bootstrap without it: {}. \
-             Run it again once the API server answers. {OVERRIDE} removes the service anyway",
+             Run kops-agent again once the API server answers. {OVERRIDE} removes the service anyway",
             error_text(&error)
         ),
     };

@@ -7,17 +7,19 @@
 //! | 6 and 7 | [`plan`] | all that the node must have, this machine → the plan |
 //! | 8 | [`apply`] | the plan → this machine is the node |
 //!
-//! `render` stops after deciding, `plan` after comparing, and `converge` goes to the end. If a node cannot be decided
-//! or applied, [`last_applied`] replaces the decision. [`run`] has the runs of `converge` and `verify`, and [`progress`] shows them. [`convergence`] has the parts of a run around the plan, and
-//! [`condition`] reports to the cluster at the end of a run, with the change that [`next`] has planned. [`pacing`] makes a run wait if its change would disrupt a
-//! working node while other nodes of its group are disrupted. [`last_server`] keeps the last server at which machines bootstrap.
+//! `render` stops after deciding, `plan` after comparing, and `converge` goes to the end. If a node cannot be decided or applied,
+//! [`last_applied`] replaces the decision. [`run`] has the runs of `converge` and `verify`, and [`progress`] shows them. [`convergence`]
+//! has the parts of a run around the plan, and [`condition`] reports to the cluster at the end of a run, with the change that [`next`]
+//! has planned. [`pacing`] makes a run wait if its change would disrupt a working node while other nodes of its group are disrupted.
+//! [`last_server`] keeps the last server at which machines bootstrap.
 //!
 //! [`follow`] waits for orders of a rollout. An order starts a run, a [`reboot`] of the machine, or an [`upgrade`] of kops-agent.
 //! [`install_unit`] writes the unit that runs this program at boot, and [`reset`] is the way back to the machine without kops-agent.
 //!
 //! [`doctor`] and [`support`] examine a machine on which these steps may fail. [`explanation`] finds where a value on the machine comes
-//! from. [`status`] has the text of a node's status, and [`metrics`] makes the node's metrics for node_exporter. [`config_derive`] derives the configuration of a group. [`config_check`] and [`manifests`] list the [`findings`] about a
-//! configuration, and [`assets`] lists all downloads and packages of a cluster's nodes.
+//! from. [`status`] has the text of a node's status, and [`metrics`] makes the node's metrics for node_exporter. [`config_derive`]
+//! derives the configuration of a group. [`config_check`] and [`manifests`] list the [`findings`] about a configuration, and [`assets`]
+//! lists all downloads and packages of a cluster's nodes.
 
 // In this crate, `pub` means that other modules use an item. The only user of the crate is the binary.
 #![allow(unreachable_pub)]

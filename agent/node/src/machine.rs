@@ -51,7 +51,7 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
     match kind_of(&error) {
         // The run that has the lock records its own outcome.
         Kind::Locked => log::debug!("{text}"),
-        // Only root can write the record. For any other user, this failure is expected and no warning.
+        // Only root can write the record. For any other user, this failure is expected, so it is not a warning.
         _ if is_first && !nix::unistd::geteuid().is_root() => log::debug!("{text}"),
         _ => log::warn!("{text}"),
     }
@@ -154,8 +154,8 @@ pub(crate) fn uptime() -> Duration {
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(Duration::MAX)
 }
 
-/// Takes the machine's lock, so that no other run changes the machine. If another run has the lock, waits if
-/// `is_waited_for`, and otherwise fails.
+/// Takes the machine's lock, so that no other run changes the machine. If another run has the lock, waits if `is_waited_for` is true, and
+/// fails if it is false.
 pub async fn lock(is_waited_for: bool, host: &Host) -> Result<Lock> {
     let mut is_told = false;
     loop {

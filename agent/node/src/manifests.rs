@@ -1,8 +1,8 @@
 //! `config check --manifests`: checks the manifests of clusters and instance groups that operators keep in files.
 //!
-//! kOps completes a cluster when it writes the state store. The check completes it in each possible way, and decides the nodes of each group
-//! as the check of a group in a store does. A problem counts only if it is about a value in the manifests, and if all possible completions
-//! have it.
+//! kOps completes a cluster when it writes the state store. The check completes the cluster in each possible way, and decides the nodes
+//! of each group as the check of a group in a store does. A problem counts only if it is about a value in the manifests, and if every
+//! possible completion has this problem.
 
 mod bytes;
 mod files;
@@ -29,8 +29,8 @@ use kinds::Class;
 use nodes::Nodes;
 use told::{Severity, Told};
 
-/// Maximum number of template values that are left out of a document. For each of these values, the document is read
-/// again.
+/// Maximum number of template values that are removed from a document, because they do not fit their fields. After each removal, the
+/// document is read again.
 const MOST_CLEARED: usize = 20;
 /// Maximum number of names in a message.
 const MOST_NAMES: usize = 10;
@@ -54,7 +54,7 @@ struct Manifest<T> {
 struct Manifests {
     clusters: Vec<Manifest<Cluster>>,
     groups: Vec<Manifest<InstanceGroup>>,
-    /// Whether the manifest of a cluster may be missing here, because a template or an error kept it from being read.
+    /// Whether the manifests may lack a cluster, because a template or an error kept a manifest from being read.
     may_lack_clusters: bool,
 }
 
@@ -171,8 +171,8 @@ fn shown(name: &str) -> String {
     shortened(name, LONGEST_NAME)
 }
 
-/// The value of the label with the cluster's name. If the label is missing, returns a key from a template, because that key may become the
-/// label.
+/// The value of the label with the cluster's name. If the label is missing, returns a key that contains a template action, because the
+/// rendered key may be this label.
 fn label_of(source: &Source) -> &str {
     let Some(Value::Object(labels)) = source.value_at("metadata.labels") else { return "" };
     match labels.get(CLUSTER_LABEL) {
@@ -191,8 +191,8 @@ fn warn(source: &Source, warnings: Result<Vec<FieldWarning>, SpecError>, told: &
     }
 }
 
-/// Reads a document. If a template gives a value that does not fit, the value counts as missing. `None` if the document has an error, needs
-/// one of these values, or has too many of them.
+/// Reads a document. A value from a template counts as missing if it does not fit its field. `None` if the document has an error, requires
+/// a value that counts as missing, or has too many of these values.
 fn read<T>(
     source: &Source,
     read: impl Fn(Value, &str) -> Result<T, SpecError>,
@@ -221,13 +221,12 @@ fn read<T>(
     None
 }
 
-/// Whether a template may supply a missing field: the mapping that should have the field has a key from a template.
+/// Whether a template may supply a missing field. This is possible if the mapping that lacks the field has a key from a template.
 fn may_be_templated_key(source: &Source, field: &str) -> bool {
     let mapping = field.rsplit_once('.').and_then(|(mapping, _)| source.value_at(mapping)?.as_object());
     source.value_at(field).is_none() && mapping.is_some_and(|fields| fields.keys().any(|key| has_action(key)))
 }
 
-/// The clusters of the manifests, by their names.
 struct Clusters<'a> {
     names: Vec<&'a str>,
     /// The index of the first cluster with each name. Names from a template are left out.

@@ -13,8 +13,7 @@ use kops_agent_spec::{Keyset, KeysetItem, Secret};
 use super::environment::Environment;
 use kops_agent_source::{Denied, NodeSpec};
 
-/// The readable part of the store's `pki/` and `secrets/` for one node, and the certificates that kops-controller
-/// issued to this node.
+/// The parts of the store's `pki/` and `secrets/` that one node may read, and the certificates that kops-controller issued to this node.
 #[derive(Clone, Default)]
 pub struct Materials {
     keysets: BTreeMap<String, Keyset>,
@@ -26,9 +25,9 @@ pub struct Materials {
     unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id.
     at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state.
+    /// Keyset items that are missing in the store, or whose content in the store does not fit the applied state.
     unusable: BTreeSet<(String, String)>,
-    /// The last applied state. Its authorities come before the store's authorities.
+    /// The last applied state. Its authorities take precedence over the store's authorities.
     applied: Option<Arc<Applied>>,
     /// Why kops-controller issues no certificates now.
     unissuable: Option<String>,
@@ -47,8 +46,8 @@ pub struct Read {
     pub unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id. These items replace the store's items.
     pub at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state. `unknown`
-    /// has the reasons.
+    /// Keyset items that are missing in the store, or whose content in the store does not fit the applied state.
+    /// `unknown` has the reasons.
     pub unusable: BTreeSet<(String, String)>,
 }
 
@@ -163,8 +162,8 @@ impl Secrets for Materials {
     }
 
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {
-        // The authorities in the configuration come first: kOps vouched for them, and the store's authorities may be newer than the
-        // configuration.
+        // The authorities in the configuration come first, because kOps chose them for this configuration. The store's authorities may be
+        // newer.
         let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
         let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
         let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());

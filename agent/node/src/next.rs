@@ -1,5 +1,6 @@
-//! The change that waits for this node while the node is superseded, for `kops-agent fleet plan`: a summary of the
-//! plan of `kops-agent plan --follow`. Nothing changes.
+//! Plans the change to the current configuration of the group, for a node that keeps an older configuration. The
+//! result is a summary of the plan that `kops-agent plan --follow` shows, and `kops-agent fleet plan` shows this
+//! summary. Planning does not change the node.
 
 use anyhow::Result;
 use kops_agent_cluster::fleet::{Next, NextPlan};

@@ -46,7 +46,7 @@ impl NodeOptions {
         self
     }
 
-    /// Whether the root is `/`, also under another path such as `/..`.
+    /// Whether the root is the folder `/`, even if its path is spelled differently, such as `/..`.
     pub fn is_this_machine(&self) -> bool {
         let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
         let root = &self.source.node_root;
@@ -121,12 +121,12 @@ pub struct Pacing {
     pub drain: DrainMode,
     /// How long a drain waits for pods to leave.
     pub drain_timeout: Duration,
-    /// Whether a flag or a variable asks for pacing. If so, the run fails when it cannot find out whether other nodes
-    /// are restarting. If not, it then continues without a slot.
+    /// Whether a flag or a variable asks for pacing. This matters if the run cannot find out whether other nodes are restarting. If pacing
+    /// is asked for, the run then fails, unless this machine's own API server does not answer. If not, the run continues without a slot.
     pub is_asked_for: bool,
     /// Whether the run fails without a slot, even if no API server answers. True for a reboot.
     pub needs_slot: bool,
-    /// The time of the order to reboot, by the controller's clock. `None` if the run is not a reboot.
+    /// The time at which the controller ordered the reboot, by the controller's clock. `None` if the run is not a reboot.
     pub ordered: Option<OffsetDateTime>,
 }
 

@@ -29,12 +29,12 @@ pub enum Handled {
     Completed,
     /// The Node no longer has the order, so the controller does not wait for an outcome.
     Withdrawn,
-    /// The ordered version of kops-agent is in place. This process must exit, so that the next process reports.
+    /// The ordered version of kops-agent is in place. This process must exit, so that the next process runs this version and reports it.
     ProgramInPlace,
 }
 
-/// Reads this machine's Node again. Returns whether the order is still in force: false if the controller has withdrawn it. Fails with a
-/// failure of `kind` if the order has expired, because the controller may have stopped, or if the Node cannot be read.
+/// Reads this machine's Node again. Returns `true` if the order is still in force, and `false` if the controller has withdrawn it. Fails
+/// with `kind` if the Node cannot be read or the order has expired. An order expires, because its controller may have stopped.
 pub(super) async fn is_in_force(orders: &Orders, order: &Order, kind: Kind) -> Result<bool> {
     match retried(ASKED_WITHIN, PAUSE, async || orders.validity(order).await).await {
         Ok(OrderValidity::InForce) => Ok(true),

@@ -47,8 +47,8 @@ pub const FOLLOW: OwnService = OwnService {
 };
 
 impl OwnService {
-    /// Whether the machine below `root` should have the service, because of its flag or its variable. Without both, an
-    /// installed service stays: a run from a shell does not know the flags of other runs.
+    /// Whether the machine below `root` should have the service, because of its flag or its variable. If neither is
+    /// set, an installed service stays: a run from a shell does not know the flags of other runs.
     pub fn is_wanted(&self, is_asked_for: bool, root: &Path, environment: &Environment) -> Result<bool> {
         if is_asked_for {
             return Ok(true);

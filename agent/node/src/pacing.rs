@@ -63,7 +63,7 @@ fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
     Ok((!restarted.is_empty() && host.runs_kubelet()?).then(words))
 }
 
-/// The line of `kops-agent plan` about pacing; `None` if the plan needs no slot.
+/// The line of `kops-agent plan` that announces the slot; `None` if the plan needs no slot.
 pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<String>> {
     let group = shown_group(&decision.desired, &decision.names[1]);
     let restarted = disrupts(root, host, plan)?;
@@ -72,9 +72,9 @@ pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> R
     }))
 }
 
-/// Takes a slot, and drains the node if asked, before a plan that disrupts a working node. `None` if the run neither
-/// took a slot nor drained the node, for example because no server gives slots. Fails if no slot is free, or pods do
-/// not leave.
+/// Prepares a working node for a plan that disrupts it: takes a slot, and drains the node if the drain mode requires
+/// this. `None` if the run did neither, for example because no server gives slots. Fails if no slot is free, or if pods
+/// do not leave.
 pub async fn begin(
     options: &RunOptions,
     host: &Host,
@@ -183,8 +183,8 @@ pub async fn uncordon_left(root: &Path) {
 pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
     let host = machine::open(root)?;
     let mut since = None;
-    // `reset` removes the kubeconfig, which ends this loop. A missing record cannot end the loop: a takeover from nodeup
-    // has no record before its first change.
+    // The loop ends if `reset` removes the kubeconfig. A missing record must not end the loop, because a takeover from
+    // nodeup has no record before its first change.
     while machine::kubeconfig(root).exists() {
         // The lock is released immediately, so that a run that starts now can take it.
         drop(machine::lock(true, &host).await?);

@@ -14,7 +14,7 @@ pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
     plan_with(host, decision, &decision.materials)
 }
 
-/// Like [`plan`], but with free text shown.
+/// Like [`plan`], but the plan shows free text instead of hiding it.
 pub fn plan_with_free_text(host: &Host, decision: &Decision) -> Result<Plan> {
     compared(host, &decision.desired.clone().without_free_text(), decision, &decision.materials, true)
 }

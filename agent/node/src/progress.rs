@@ -14,11 +14,11 @@ use kops_agent_process::{logging, output, service_manager};
 use kops_agent_spec::urls::shown_url;
 use parking_lot::Mutex;
 
-/// How long another program that a run waits for may show no sign of progress. Examples are a package manager that
-/// waits for locks, containerd that pulls images, and an operator's hook, whose unit may have no timeout.
+/// How long a run waits for another program that shows no sign of progress. Examples are a package manager that waits
+/// for locks, containerd that pulls images, and an operator's hook, whose unit may have no timeout.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// The start time of this process. The timeline of a run counts from it.
+/// The start time of this process, which is time zero in the timeline of a run.
 static STARTED: OnceLock<Instant> = OnceLock::new();
 
 /// Records the start of the process. `main` calls it first.
@@ -143,7 +143,7 @@ impl Progress for Watch {
     }
 }
 
-/// A step as the journal's fields show it.
+/// A step of the plan, in the words of the journal's fields.
 fn in_words(step: &Step) -> logging::Step<'_> {
     let action = match step.action {
         Action::Create => "create",

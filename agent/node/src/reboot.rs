@@ -23,14 +23,14 @@ use super::{machine, pacing};
 const SLOT_TIMEOUT: Duration = Duration::from_secs(1800);
 /// How long pods may take to leave, as for `converge --drain`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long systemd may take to stop this process after the request. A unit stops within 90 s by default, and many units stop
-/// one after another.
+/// How long systemd may take to stop this process after the request to reboot. A unit stops within 90 s by default, and many units stop one
+/// after another.
 const ENDED_WITHIN: Duration = Duration::from_secs(900);
 /// How long the node retries to uncordon itself while the API server does not answer, after the reboot of a control plane.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(1800);
 
-/// Carries an order out. In the boot that the order names, this function reboots the machine, and returns only if the
-/// order was withdrawn, or with an error. In a later boot, it returns once the node is uncordoned.
+/// Carries an order out. In the boot that the order names, reboots the machine. systemd then ends this process, so this function returns
+/// only if the order was withdrawn or the reboot failed. In a later boot, uncordons the node and returns.
 pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders) -> Result<Handled> {
     let host = machine::open(root)?;
     let boot_id = host.boot_id().context("reading the boot ID of the kernel")?;
@@ -56,7 +56,8 @@ pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders)
 /// The outcome of a reboot that did not begin, because its order was withdrawn.
 struct Withdrawn;
 
-/// Drains the node, and reboots. systemd ends this process. Returns only if the order was withdrawn, or with an error.
+/// Drains the node, and reboots. systemd then ends this process, so this function returns only if the order was withdrawn or the reboot
+/// failed.
 async fn reboot(
     root: &Path,
     host: &Host,

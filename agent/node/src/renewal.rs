@@ -20,7 +20,7 @@ use crate::failure::kind_of;
 use crate::redaction::error_text;
 
 /// Renews the certificates that are due, and restarts the components that read them. `None` if nothing is due, or if
-/// renewal is not possible now, which is logged. If a certificate cannot be obtained or written, or a component does
+/// renewal is not possible now; the log says why. If a certificate cannot be obtained or written, or a component does
 /// not become healthy again, everything is rolled back.
 pub async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Option<Report>> {
     let _lock = match lock(options.waits_for_lock, host).await {

@@ -25,7 +25,8 @@ const OF_PACKAGES: [&str; 7] = [
 /// Ignition writes from `packaging/cloud-init/user-data --format ignition`.
 const OWN_UNITS: [&str; 2] = [install_unit::UNIT, "kops-agent-boot.service"];
 
-/// The files that `OWN_UNITS` read and run. Ignition's boot script contains the boot config, and keys of a store.
+/// The files that `OWN_UNITS` read and run. The second file is Ignition's boot script. This script contains the boot
+/// config, and keys of a store.
 const OWN_FILES: [&str; 2] = [environment::OF_NODEUP, "/opt/kops/boot"];
 
 /// Files from the operator or the user-data that make the machine a node of its cluster: the boot config, at each of its
@@ -108,7 +109,7 @@ impl ResetPlan {
     /// Resets the machine below `root`. Returns the lock, so that no other run begins before the caller has reported the end.
     pub async fn carry_out(&self, host: &Host, root: &Path) -> Result<Lock> {
         let lock = host.lock()?;
-        // Only stopped units cannot report the early warnings again.
+        // The units are stopped first, because a running unit could report the agent's Node conditions again.
         host.stop_units(&of_the_agent(&self.reset), &Tell)?;
         Box::pin(condition::withdraw_warnings(root)).await;
         host.reset(&self.reset, &Tell)?;
@@ -116,7 +117,7 @@ impl ResetPlan {
     }
 }
 
-/// The units of a reset that run kops-agent.
+/// The units that run kops-agent, among the units that a reset stops.
 fn of_the_agent(reset: &Reset) -> Vec<String> {
     reset.units.iter().filter(|unit| unit.starts_with("kops-")).cloned().collect()
 }

@@ -26,8 +26,8 @@ pub trait Printer {
 }
 
 /// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). The first pauses are shorter,
-/// because a new cloud role usually takes effect sooner. The later pauses are longer, because a store may fail for
-/// hours. Jitter makes a pause up to twice as long, so the longest pause is five minutes.
+/// because a new cloud role usually takes effect in less time. The later pauses are longer, because a store may fail
+/// for hours. Jitter makes a pause up to twice as long, so the longest pause is five minutes.
 pub const PAUSES: Pauses = Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) };
 
 /// Runs `run` until it ends or the process is asked to stop. After a stop, `status` shows that the run was stopped.

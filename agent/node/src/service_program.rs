@@ -1,9 +1,9 @@
 //! The program that the agent's own services run. A machine may have two programs: kOps' boot script brings one, and a package brings
 //! another.
 //!
-//! All own services of a machine run one program, and both programs choose it by one rule. The program that the units name stays, while it
-//! exists and is kops-agent. Otherwise the program that decides the node takes its place. So neither program changes the units of the
-//! other.
+//! All services of the agent on a machine run one of these programs. Both programs use the same rule to choose it. If the program that
+//! the units name exists and is kops-agent, the units stay. Otherwise the units get the program that decides the node. So neither program
+//! changes the units that start the other program.
 //!
 //! A unit counts only if a run of kops-agent wrote it and it is unchanged. So a change by hand is drift, and a run repairs the unit. The
 //! rule reads the other program and never runs it: the writer of a unit below a foreign root must not get the rights of this process.
@@ -25,14 +25,15 @@ use kops_agent_spec::digest::sha256_hex_of;
 
 use super::machine;
 
-/// The units of the services. The first unit with a usable program decides the program of all services. `FOLLOW_UNIT` comes first, because
-/// a rollout replaces its program.
+/// The units of the services. All services run the program of the first unit whose program is usable. `FOLLOW_UNIT` comes first, because a
+/// rollout replaces the program of this unit.
 const UNITS: [&str; 3] = [FOLLOW_UNIT, CONTROLLER_UNIT, ADDONS_UNIT];
 /// A text that every kops-agent contains, and nodeup does not.
 const MARK: &str = FOLLOW_UNIT;
 /// The maximum size of a unit, in bytes. A larger unit was changed by hand.
 const LARGEST_UNIT: u64 = 64 << 10;
-/// How many bytes at the beginning of a program name its format and its machine architecture (elf(5): `e_ident`, `e_type`, `e_machine`).
+/// The size of the header that describes the format and the machine architecture of a program, in bytes (elf(5): `e_ident`, `e_type`,
+/// `e_machine`).
 const HEADER: usize = 20;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -65,14 +66,14 @@ impl UnitFile {
 }
 
 impl ServiceProgram {
-    /// The program for the services of the machine below `root`. The program is a file of the real machine, even if a scratch root has
-    /// the units.
+    /// The program for the services of the machine below `root`. Even if `root` is a scratch root, the program is a file of this machine,
+    /// and not a file below `root`.
     pub fn of_machine(root: &Path) -> Result<ServiceProgram> {
         let this = program::path().context("finding the path of this program")?;
         Ok(decided(&this, units(root)?, build_of))
     }
 
-    /// Keeps the units of a different build as that build wrote them, because this build may write them differently.
+    /// Leaves the units of a different build of kops-agent unchanged, because this build may write these units differently.
     pub fn keep_units(self, desired: &mut DesiredState) {
         let ServiceProgram { path, kept } = self;
         for UnitFile { name, text } in kept {
@@ -85,8 +86,8 @@ impl ServiceProgram {
     }
 }
 
-/// Whether the services of the machine below `root` start this program, or no usable program. This reads the units as they are now: until
-/// a unit that was changed by hand is repaired, it starts the program that it names.
+/// Whether the services of the machine below `root` start this program, or no usable program. Reads the present texts of the units. If a
+/// unit was changed by hand, it starts the program that its changed text names, until a run repairs the unit.
 pub fn is_this_program(root: &Path) -> Result<bool> {
     let this = program::path().context("finding the path of this program")?;
     let reader = Reader::open(root)?;
@@ -111,7 +112,7 @@ fn decided(this: &Path, units: Vec<UnitFile>, build_of: impl Fn(&Path) -> Option
     ServiceProgram { path, kept }
 }
 
-/// The units on the machine below `root` that are as a run of kops-agent left them, in the order of [`UNITS`].
+/// The units on the machine below `root` that have not changed since a run of kops-agent wrote them, in the order of [`UNITS`].
 fn units(root: &Path) -> Result<Vec<UnitFile>> {
     if !machine::has_record(root) {
         return Ok(Vec::new());

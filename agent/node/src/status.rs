@@ -10,7 +10,7 @@ use super::last_applied::superseded as meaning_of_superseded;
 /// The text output names each certificate that expires in fewer than this number of days.
 const SOON: i64 = 30;
 
-/// The status for people, with what to do about it.
+/// The status as text for people, with the remedies for problems.
 pub fn text(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -251,15 +251,14 @@ mod tests {
             ..status()
         };
         let text = text(&converged);
-        let line =
-            "superseded   since 2026-03-04T05:06:07Z: the cluster now has another configuration (next=)";
+        let line = "superseded   since 2026-03-04T05:06:07Z: the cluster has a new configuration (next=)";
         assert!(text.contains(line) && text.starts_with("converged "), "{text}");
         assert!(!text.contains("to do"), "{text}");
         assert!(metrics(&converged).contains("\nkops_agent_superseded 1\n"));
         assert!(metrics(&status()).contains("\nkops_agent_superseded 0\n"));
     }
 
-    /// In an outage of the store, the last run failed and the node is still converged.
+    /// A node can be converged although its last run failed, for example in an outage of the store.
     #[test]
     fn a_failed_run_a_stopped_unit_drift_and_no_run_yet_are_shown_differently() {
         let well = Status {

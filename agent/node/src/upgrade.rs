@@ -31,22 +31,23 @@ use super::{condition, machine};
 use crate::redaction::error_text;
 use trial::{Changes, Trial, Unwritten, first};
 
-/// The services that run the program all the time. An order restarts them. The service that follows rollouts is not in the list, because it
-/// exits by itself.
+/// The services that run the program all the time. An order to upgrade restarts these services. The service that follows rollouts is not in
+/// the list, because it exits by itself.
 const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
 /// How long a server may serve an old program file. A server of kops-agent reads the program file again after 5 s.
 const SERVED_FOR: Duration = Duration::from_secs(6);
 /// How long the download may take in all.
 const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1200);
-/// How long the report is retried while the API server does not answer.
+/// How long this process retries its report to the cluster while the API server does not answer.
 const TOLD_WITHIN: Duration = Duration::from_secs(600);
 
 /// Carries an order out. `began` is the start of this process. The order is completed if this process runs the ordered version, and has
 /// reported this version to the cluster.
 ///
-/// After a failure, the present program stays in place or is restored. If the ordered program is in place, for example because its check or
-/// its report failed, the error begins with the commands that restore the previous program. If the package manager has installed a program
-/// that is neither the ordered nor the previous one, and cannot remove it, the error begins with this problem.
+/// After a failure, the present program stays in place or is restored, with two exceptions. If the ordered program is in place, for example
+/// because its check or the report to the cluster failed, the error begins with the commands that restore the previous program. If the
+/// package manager has installed a program that is neither the ordered nor the previous one, and cannot remove it, the error begins with
+/// this problem.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -69,8 +70,8 @@ pub async fn carry_out(
     }
 }
 
-/// Reports to the cluster that this process's program is unchecked, if its last check has not succeeded. A later order replaces the outcome
-/// of the failed order, but not this report. If the report fails, this is only logged.
+/// If the last check of this process's program has not succeeded, reports to the cluster that the program is unchecked. A later order
+/// replaces the outcome of the failed order, but does not replace this report. A failure of the report is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {
@@ -153,7 +154,7 @@ impl Place<'_> {
         Ok(Handled::ProgramInPlace)
     }
 
-    /// Whether an order with this program file has put the present program in place, or has checked the present program.
+    /// Whether an order for the program file of `order` has already installed or checked the present program.
     fn has_program_of(&self, order: &Order) -> bool {
         let is_noted = || {
             let present = sha256_of(self.path)?;
@@ -305,7 +306,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Restores the previous program, and restarts the services that ran before the switch. Returns a description of the result.
+    /// Restores the previous program, and restarts the services that ran before the upgrade. Returns a description of the result.
     async fn take_back(&self, services: &[Service]) -> String {
         let Place { host, path, is_packaged, .. } = self.place;
         if *is_packaged {
@@ -320,8 +321,8 @@ impl Change<'_> {
         }
     }
 
-    /// Restarts services that run a different program. Then checks the node with the program in place, which this process runs. Before the
-    /// check, the program writes the agent's own resources, so that no later verification finds a difference.
+    /// Restarts the services that do not run the program in place, which this process already runs. Then checks the node with this program.
+    /// Before the check, the program writes the agent's own resources, so that no later verification finds a difference.
     async fn settle(&self) -> Result<()> {
         let host = self.place.host;
         let lock = machine::lock(true, host).await?;
@@ -357,7 +358,8 @@ impl Change<'_> {
         match others.is_empty() {
             true => Ok(own),
             false => Err(not_replaced(format!(
-                "it would change this node ({}); `kops-agent verify` on the node shows the changes, and `kops-agent converge` makes them",
+                "kops-agent would change this node ({}); `kops-agent verify` on the node shows the changes, and \
+                 `kops-agent converge` makes them",
                 first(&others)
             ))
             .into()),

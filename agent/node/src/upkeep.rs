@@ -17,10 +17,10 @@ use super::{apply, machine};
 use crate::redaction::error_text;
 
 /// The environment variable for the timers. With `false`, a machine whose boot script installed this program gets no
-/// timers, no name in `PATH` and no completions.
+/// timers, no link in `PATH` and no completions.
 pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
-/// The timers of the machine below `root`, and the name of this program in `PATH`. `conf` is the machine's boot config.
+/// The timers of the machine below `root`, and the link to this program in `PATH`. `conf` is the machine's boot config.
 /// `None` if the machine gets no timers.
 pub fn of_machine(root: &Path, conf: &Path, environment: &Environment) -> Result<Option<Upkeep>, Failure> {
     let is_wanted = yes_or_no(VARIABLE, "timers", environment.get(VARIABLE).as_deref())?;
@@ -51,8 +51,8 @@ pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bo
 async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool, progress: &dyn Progress) -> Result<()> {
     let host = machine::open(root)?;
     let _lock = machine::lock(waits_for_lock, &host).await?;
-    // Only a machine that is not yet a node gets timers here. On a node that nodeup made, kops-controller may give the
-    // run no configuration, which is no failure.
+    // Only a machine that is not yet a node gets timers here. On a node that nodeup made, the run may get no
+    // configuration from kops-controller. This is not a failure, so it needs no metrics.
     if !host.is_no_node_yet()? {
         return Ok(());
     }
@@ -61,7 +61,7 @@ async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool, progress: &dy
     Ok(())
 }
 
-/// The timers and the name in `PATH`, if a boot script installed this program. The boot script writes the program into
+/// The timers and the link in `PATH`, if a boot script installed this program. The boot script writes the program into
 /// a folder `bin` and the boot config into the folder `conf` beside it (pkg/model/resources/nodeup.go of kOps,
 /// `packaging/cloud-init/kops-agent.sh`). `None` for a program elsewhere.
 fn beside(program: &Path, conf: &Path) -> Option<Upkeep> {

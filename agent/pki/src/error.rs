@@ -30,7 +30,7 @@ pub enum CertificateError {
          may not read the private key of keyset {keyset}; run again"
     )]
     NoBootstrap { name: String, keyset: String },
-    /// A file needs this certificate. The certificate is not usable, and the plan does not issue it.
+    /// A file needs this certificate, but the certificate is not usable and the plan does not issue a new one.
     #[error("certificate {name} has changed since the plan was made; run again")]
     Changed { name: String },
     #[error("certificate {name}: {reason}")]

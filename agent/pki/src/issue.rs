@@ -17,8 +17,8 @@ use crate::pem::PemPair;
 
 /// The default lifetime of a certificate (upstream: upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const LIFETIME: Duration = Duration::days(455);
-/// A certificate is valid from this long before its issue, so that machines with slow clocks accept it. It is never valid before its
-/// authority is (upstream: pkg/pki/csr.go).
+/// A certificate becomes valid this long before its issue, so that machines with slow clocks accept it. But no certificate becomes valid
+/// before its authority (upstream: pkg/pki/csr.go).
 pub const BACKDATED: Duration = Duration::hours(48);
 
 /// The object identifier of `organizationName`, for the second organization of a subject.
@@ -87,8 +87,7 @@ fn serial(mut random: [u8; 16]) -> SerialNumber {
 
 fn subject(wanted: &Certificate) -> Result<DistinguishedName, Invalid> {
     let mut name = DistinguishedName::new();
-    // rcgen stores one value per type. The organization type has two names in rcgen, so a subject has at most
-    // two organizations.
+    // rcgen stores one value per type of name. An organization can have one of two types, so a subject has at most two organizations.
     let types = [DnType::OrganizationName, DnType::CustomDnType(ORGANIZATION.to_vec())];
     if wanted.subject.organization.len() > types.len() {
         return Err(Invalid::new("more than two organizations cannot be written into a certificate"));

@@ -58,7 +58,7 @@ pub struct Inputs<'a> {
     pub release: KopsRelease,
     /// The full kOps version, which is part of the URLs of kOps' own programs. `None` if the version is unknown.
     pub kops_version: Option<&'a str>,
-    /// The roles of all groups in the cluster, including this one.
+    /// The roles of all groups in the cluster, including the role of `instance_group`.
     pub roles: &'a BTreeSet<InstanceGroupRole>,
     /// The key sets that [`needed_files`] names, by id.
     pub keysets: &'a BTreeMap<String, Keyset>,
@@ -77,8 +77,8 @@ pub struct Inputs<'a> {
     pub machine_type: Option<&'a str>,
     /// Whether EC2 reports a GPU for the machine type in the *group*. If EC2 was not asked (`None`), the type's family decides.
     pub machine_type_has_gpu: Option<bool>,
-    /// The older Kubernetes version of groups without an API server, which kOps keeps while the control plane is upgraded. With `None`,
-    /// these groups have the cluster's version (upstream: `cmd/kops/update_cluster.go`).
+    /// The older Kubernetes version of the groups without an API server. kOps keeps these groups at this version while the control plane is
+    /// upgraded. With `None`, these groups have the cluster's version (upstream: `cmd/kops/update_cluster.go`).
     pub worker_kubernetes_version: Option<&'a str>,
     /// Addresses of the API's load balancer, which only the cloud knows.
     pub api_server_addresses: &'a [String],
@@ -89,8 +89,8 @@ pub struct Inputs<'a> {
 /// The labels that kops-controller gives the nodes of a group (upstream: `pkg/nodelabels/builder.go`, and the additions of
 /// `populate_instancegroup_spec.go`). `roles` are the roles of all groups in the cluster.
 ///
-/// On AWS kops-controller reads the labels from the instance's tags. So kops-controller also sets labels that a user writes into the tags
-/// by `cloudLabels`. kOps' own labels override them (`pkg/model/context.go`, `CloudTagsForInstanceGroup`).
+/// On AWS, kops-controller reads the labels from the instance's tags. So kops-controller also sets labels that a user writes into the tags
+/// by `cloudLabels`. kOps' own labels override the user's labels (`pkg/model/context.go`, `CloudTagsForInstanceGroup`).
 pub fn node_labels(
     cluster: &Cluster,
     instance_group: &InstanceGroup,

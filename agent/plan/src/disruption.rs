@@ -31,8 +31,8 @@ pub fn next_plan(plan: &Plan, versions: Versions) -> NextPlan {
     counts.with_restarts(summary.restarts)
 }
 
-/// The group of nodes with which this node shares slots, as shown until a server tells it. It is the control plane if the node's desired
-/// state has etcd, which only control planes run. Otherwise it is the instance group.
+/// The group of nodes with which this node shares slots, for display before a server has named the group. It is the control plane if the
+/// node's desired state has etcd, which only control planes run. Otherwise it is the instance group.
 pub fn shown_group<'a>(desired: &DesiredState, instance_group: &'a str) -> &'a str {
     let is_etcd = |name: &str| is_manifest(name) && rank(name) == Rank::Etcd;
     if desired.iter().any(|(id, _)| is_etcd(&id.name)) { CONTROL_PLANE } else { instance_group }
@@ -43,7 +43,7 @@ fn of_step(step: &Step) -> Option<&str> {
     match step.resource.kind {
         Kind::Unit => is_part(name).then_some(name).filter(|_| stops(step)),
         Kind::File if is_pod(step) => is_part_of_control_plane(name).then(|| name_by_file(name)),
-        // A change of this file may restart a unit with a command.
+        // A change of a file may restart a unit with one of the file's commands.
         Kind::File => {
             step.changes.iter().filter_map(Change::unit_restarted_by_command).find(|unit| is_part(unit))
         }

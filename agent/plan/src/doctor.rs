@@ -39,7 +39,8 @@ pub struct Observations {
     pub written_by: Option<WrittenBy>,
     /// The Kubernetes version that the machine runs. `None` if the version is unknown.
     pub kubernetes: Option<KubernetesVersion>,
-    /// The results of the checks of the state store, kops-controller and the metadata service, and of the node's configuration from them.
+    /// The results of the checks of the state store, kops-controller and the metadata service. Also the result of the check of the node's
+    /// configuration, which comes from these services.
     pub services: Vec<Service>,
     pub names: Vec<Name>,
     pub downloads: Vec<Download>,
@@ -75,8 +76,8 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     findings
 }
 
-/// The finding about the kOps release whose rules apply to the node. It is at most a warning. If the release is too old, the node has no
-/// configuration, which is a separate finding.
+/// The finding about the kOps release whose rules apply to the node. The finding is `ok` or a warning. If the release is too old, the node
+/// has no configuration, and a separate finding says so.
 fn of_kops(written_by: &WrittenBy) -> Finding {
     let to_do = match (written_by.warning(), &written_by.version) {
         (None, _) => return Finding::ok("kops", written_by.to_string()),

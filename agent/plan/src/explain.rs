@@ -29,8 +29,8 @@ pub enum Question {
 }
 
 impl Question {
-    /// Reads a question in the form that users type: `/etc/x`, `kubelet.service`, `--max-pods`. Most Kubernetes flags also exist as a field
-    /// of a configuration file, with the flag's name in camel case.
+    /// Reads a question in the form that users type: `/etc/x`, `kubelet.service`, `--max-pods`. A flag also matches the configuration field
+    /// with the same name in camel case, because most Kubernetes flags also exist as such a field.
     pub fn read(text: &str) -> Question {
         let is_unit = text.rsplit_once('.').is_some_and(|(_, suffix)| {
             ["service", "timer", "mount", "slice", "socket", "path", "target"].contains(&suffix)
@@ -65,7 +65,7 @@ pub struct Line {
     pub entries: Vec<Entry>,
 }
 
-/// An entry of a list that is in one line, and the entry's origins.
+/// An entry of the list in a line, and the origins of the entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub text: String,
@@ -154,7 +154,7 @@ where
                 text: shown::line(entry),
                 origins: sorted(of_entries.get(&key).and_then(|of_line| of_line.get(entry))),
             };
-            // A JSON field is not split into entries. It may be a text that must stay hidden.
+            // A JSON field is not split into entries, because it may be a text that must stay hidden.
             let (text, entries) = match fields.get(line) {
                 Some(field) => (field.clone(), Vec::new()),
                 None => (
@@ -177,8 +177,8 @@ fn entries(line: &str) -> Option<(&str, Vec<&str>)> {
     (entries.len() > 1 && entries.iter().all(|entry| !entry.is_empty())).then_some((name, entries))
 }
 
-/// The list entries of a line that are missing in `others`. Compares with all lines of the same resource that have the same text before the
-/// list.
+/// The list entries of a line that are missing in `others`. Looks for the entries in all lines of the same resource with the same text
+/// before the list.
 fn gone_entries<'a>(
     (resource, line): &'a (ResourceId, String),
     others: &BTreeSet<(ResourceId, String)>,
@@ -214,8 +214,8 @@ fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(R
         .collect()
 }
 
-/// Splits a resource into lines. A file or unit has the lines of its text, and each flag on its own line. Any other resource, or a
-/// completely hidden text, has its fields as JSON. The lines may contain secrets, so they must not be displayed.
+/// Splits a resource into lines. A file or unit is split into the lines of its text, with each flag on its own line. Any other resource, or
+/// a completely hidden text, is split into its JSON fields. The lines may contain secrets, so they must not be displayed.
 fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     let (text, free_text) = match resource {
         Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),

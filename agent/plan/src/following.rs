@@ -1,8 +1,9 @@
-//! Following: a node takes the current configuration of its group without a new machine.
+//! Following: a node takes the current configuration of its group, and its machine is not replaced.
 //!
-//! User-data pins a machine to one configuration, by the configuration's hash, and to the authorities of the time when kOps wrote it. The
-//! user-data of a running machine does not change. So a node that follows stores its own boot config, which replaces the boot config of the
-//! user-data, also after a reboot. If the machine gets new user-data, the stored boot config no longer applies.
+//! User-data pins a machine to one configuration, by the configuration's hash. It also pins the machine to the authorities that the
+//! cluster had when kOps wrote the user-data. The user-data of a running machine does not change. So a node that follows stores its own
+//! boot config, which replaces the boot config of the user-data, also after a reboot. If the machine gets new user-data, the stored boot
+//! config no longer applies.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -104,8 +105,8 @@ impl Follow {
 }
 
 impl Followed {
-    /// The boot config in effect. This is `followed.boot`, if it belongs to this user-data and the run does not return to the user-data.
-    /// Otherwise it is the boot config in the user-data.
+    /// The boot config in effect. This is `followed.boot` if `followed` belongs to this user-data, and if the run does not return to the
+    /// user-data. Otherwise it is the boot config in the user-data.
     pub fn in_effect<'a>(
         followed: Option<&'a Followed>,
         user_data: &'a BootConfig,
@@ -140,7 +141,7 @@ impl Followed {
     }
 
     /// Returns the state after this run, in which `boot` replaces the boot config in effect. `hash` is the hash of the configuration that
-    /// the run applies. If the user-data pins a configuration, `boot` pins this hash.
+    /// the run applies. If the user-data pins a configuration, `boot` pins `hash`.
     pub fn after(
         followed: Option<&Followed>,
         user_data: &BootConfig,
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn user_data_without_a_hash_leaves_only_the_authorities_to_follow() {
-        // Each run takes the group's current configuration, which is `b=` here.
+        // Without a hash in the user-data, each run takes the group's current configuration, which is `b=` here.
         let after = |follow: Follow, boot: BootConfig| {
             Followed::after(None, &self::boot("", "x"), &follow, boot, "b=")
         };

@@ -143,7 +143,7 @@ fn healthz(texts: Texts<'_>) -> Option<String> {
     (port != 0).then(|| format!("http://{host}:{port}/healthz"))
 }
 
-/// The unit that a file's command restarts. `None` for kops-agent's own unit, which some commands restart as in upstream.
+/// The unit that a file's command restarts. `None` for kops-agent's own unit: some commands restart it, because upstream's commands do.
 fn restarted_unit(change: &Change) -> Option<&str> {
     match change {
         Change::Run { command } if command.len() == 3 && command[..2] == ["systemctl", "restart"] => {

@@ -25,7 +25,6 @@ pub struct Need {
     pub sha256: Option<String>,
     /// Whether this file is the signing key of a package source. Nodes do not check its hash.
     pub is_signing_key: bool,
-    /// Mirror URLs of the file.
     pub mirrors: Vec<String>,
     /// The distribution that installs a package, such as `ubuntu-24.04`.
     pub distribution: Option<String>,
@@ -114,8 +113,8 @@ pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>
             needs.insert(Need::image(image));
         }
     }
-    // Only a machine that warms up for a warm pool pulls these images. The nodes given here never warm up, so the images are added for
-    // them.
+    // Only machines that warm up for a warm pool pull these images. Callers pass only nodes that do not warm up, so the desired state lacks
+    // the images. This function adds them, because a mirror must have them.
     needs.extend(node.config.warm_pool_images.iter().map(Need::image));
     Ok(needs)
 }
@@ -143,7 +142,7 @@ fn images_of_file(file: &File) -> Result<BTreeSet<String>, Failure> {
     Ok(images)
 }
 
-/// The sandbox (pause) image in a configuration of containerd 1 or 2, whatever the name of its plugin is.
+/// The sandbox (pause) image in a configuration of containerd 1 or 2. The setting may be below any plugin.
 fn sandbox_image(config: &Table) -> Option<String> {
     let plugins = config.get("plugins")?.as_table()?;
     plugins.values().find_map(|plugin| {

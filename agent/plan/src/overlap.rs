@@ -4,9 +4,9 @@
 //! the node and its packages stay unchanged.
 //!
 //! A machine that is not a node yet has nothing to lose. Its packages come from the distribution, and the next run continues with the
-//! packages that are installed. Package installation takes most of the machine's first run. So the run fetches packages while it downloads
-//! files, and installs them while it downloads images. Between these two steps it tries the programs: if a program does not start, the
-//! machine stays unchanged.
+//! packages that are installed. Package installation takes most of the machine's first run. So the run fetches packages while it
+//! downloads files, and installs them while it downloads images. Between these two steps, the run checks that the downloaded programs
+//! start. If one of them does not start, the machine stays unchanged.
 
 use crate::diff::{Action, Plan, Stage};
 use crate::resource::Kind;
@@ -19,7 +19,7 @@ pub enum Installing {
     /// The run fetches the packages while it downloads files. Once all files are verified and the programs can start, the run installs the
     /// packages while it downloads images.
     BesideImages,
-    /// In the packages stage, after all downloads are complete and verified.
+    /// The run installs the packages in the packages stage, after all downloads are complete and verified.
     InTheirStage,
 }
 
@@ -34,8 +34,8 @@ pub enum Machine {
 
 /// Decides when a run installs the packages of a plan.
 ///
-/// If the plan adds a package repository, the run installs the packages only in the packages stage. The repository's key is a download, and
-/// the run must record the repository's files before it writes them.
+/// If the plan adds a package repository, the run installs the packages only in the packages stage, for two reasons: the repository's key
+/// is a download, and the run must record the repository's files before it writes them.
 pub fn installing(plan: &Plan, machine: Machine) -> Installing {
     let is_made = |kind: Kind| {
         let mut steps = plan.stage(Stage::Packages).filter(|step| step.action != Action::Remove);

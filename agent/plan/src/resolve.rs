@@ -106,7 +106,7 @@ impl Inputs {
 
 /// A node's validated configuration, from which every component takes its decisions.
 ///
-/// Its serialized form has no private key and no secret. Of each keyset, it has only the ids of the keys.
+/// The serialized form has no private key and no secret. It has only the ids of the keys of each keyset.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeConfig {

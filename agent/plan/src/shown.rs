@@ -1,8 +1,8 @@
 //! Prepares texts of files and units for display in plans, journals and terminals.
 //!
-//! The origin of a text decides whether it is shown, not its value. [`FreeText`] marks the part of a text that is free text of the
-//! specification, and this module hides that part. Everything else comes from typed fields and from constants of this program. So it is
-//! shown, whatever the file's mode is.
+//! Whether a text is shown depends on the origin of the text, not on its value. [`FreeText`] marks the part of a text that is free text
+//! of the specification, and this module hides that part. All other parts come from typed fields and from constants of this program.
+//! These parts are shown, whatever the file's mode is.
 
 mod node;
 
@@ -75,7 +75,7 @@ pub(crate) fn comparable_text(text: &str, free_text: Option<&FreeText>) -> Optio
     comparable([Text { text, free_text }]).map(|[text]| text)
 }
 
-/// Converts a line of [`comparable_text`] for display: marks replace placeholders and the credentials of URLs.
+/// Converts a line of [`comparable_text`] for display: replaces placeholders and the credentials of URLs by marks.
 pub(crate) fn line(line: &str) -> String {
     without_credentials(&without_placeholders(line))
 }

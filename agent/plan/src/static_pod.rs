@@ -149,7 +149,7 @@ pub(crate) fn read(text: &str) -> Option<Manifest> {
     let host_paths = host_paths.filter(|path| path != "/").collect();
     let images = spec.containers.iter().map(|container| container.image.clone());
     let images = images.filter(|image| !image.is_empty()).collect();
-    // Without the host network, the probe's URL would contain the pod's address, which is unknown here.
+    // The agent does not probe a pod without the host network: the probe's URL would contain the pod's address, which is unknown here.
     let asked = if spec.host_network { spec.containers } else { Vec::new() };
     Some(Manifest { pod, probes: asked.into_iter().filter_map(probe).collect(), host_paths, images })
 }

@@ -27,7 +27,8 @@ const ADDRESS: &str = "192.0.2.10";
 const MAC: &str = "02:00:00:00:00:01";
 const NAME: &str = "supposed";
 
-/// The machines that a group may have, by kOps release and cloud. The image and the machine types of the group may exclude some machines.
+/// The facts of each kind of machine that a group may have in this cloud with this kOps release. Omits machines that do not fit the group's
+/// image and machine types.
 pub fn machines(cloud: CloudProvider, release: KopsRelease, group: &InstanceGroupSpec) -> Vec<Facts> {
     of_group::narrowed(all_machines(cloud, release), cloud, group)
 }
@@ -92,9 +93,9 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
 
 /// Merges the problems and warnings of all machines, and removes duplicates.
 ///
-/// A problem that all machines have stays a problem. A problem that only some machines have becomes a warning that names them. But if every
-/// machine has a problem of the second kind, no machine works, so these problems stay problems. A warning of only some machines names them,
-/// too. If a machine's list of problems is cut, the machine counts as if it had every problem.
+/// A problem that all machines have stays a problem. A partial problem, which only some machines have, becomes a warning that names these
+/// machines. But if every machine has a partial problem, no machine works, so all partial problems stay problems. If only some machines
+/// have a warning, the warning names them. If a machine's list of problems is cut, the machine counts as if it had every problem.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();
@@ -118,7 +119,7 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     }
     for warning in once(told.iter().flat_map(|(_, problems)| problems.warnings())) {
         let has = |problems: &Problems| problems.may_have_warning(warning);
-        // A machine with problems may have warnings that its list lacks. So such a machine counts only if its list has this warning.
+        // The warnings of a machine with problems may be incomplete. So a machine with problems is left out here if it lacks this warning.
         let decided = told.iter().filter(|(_, problems)| problems.is_empty() || has(problems));
         merged.warn(warning.field.clone(), with_names(warning, decided, has));
     }
@@ -126,7 +127,7 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
 }
 
 /// A copy of the group with only the settings that can cause problems on its machines. The copy lacks sizes, subnets, metadata and, for
-/// most groups, the name. Two groups of a cluster with equal copies have equal problems.
+/// most groups, the name. If two groups of a cluster have equal copies, the groups have equal problems.
 pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
     let InstanceGroup { metadata, spec } = group;
     let mut decisive = InstanceGroup { spec: spec.clone(), ..InstanceGroup::default() };
@@ -137,18 +138,18 @@ pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
         name.len() <= LONGEST_LABEL
             && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     };
-    // etcd's members refer to control-plane groups by name, and an invalid name can itself be a problem.
+    // The name stays in two cases: etcd's members refer to control-plane groups by name, and an invalid name can itself be a problem.
     if spec.role == InstanceGroupRole::ControlPlane || !is_valid(&metadata.name) {
         decisive.metadata.name.clone_from(&metadata.name);
     }
     decisive
 }
 
-/// Returns the problems that several completions of a cluster have in common, by field.
+/// Returns the problems that all completed forms of a cluster have, by field. A completed form has the fields that kOps would add.
 ///
-/// The result has a field only if each completion has a problem or a warning for this field. If each completion has a problem for it, the
-/// result has a problem, too. Otherwise it has a warning. If a completion's list of problems is cut, the completion counts as if it had a
-/// problem for every field. The function stops early if no field is left.
+/// The result has a field only if every completed form has a problem or a warning for the field. The result has a problem for the field if
+/// every form has one, and otherwise a warning. If a form's list of problems is cut, the form counts as if it had a problem for every
+/// field. The function stops early if no field is left.
 pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<Problems, E> {
     let mut told = told.into_iter();
     let mut common = told.next().transpose()?.unwrap_or_default();
@@ -160,7 +161,7 @@ pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<
 }
 
 fn of_both(one: &Problems, other: &Problems) -> Problems {
-    // An incomplete list may lack problems that the complete list has, so the result takes its problems from the complete list.
+    // The result is taken from `one`. If only one of the lists is complete, it becomes `one`, because a cut list may lack problems.
     let (one, other) = if one.has_more() && !other.has_more() { (other, one) } else { (one, other) };
     let fields: BTreeSet<&str> = other.iter().map(|problem| problem.field.as_str()).collect();
     let warned: BTreeSet<&str> = other.warnings().iter().map(|warning| warning.field.as_str()).collect();
@@ -182,11 +183,11 @@ fn of_both(one: &Problems, other: &Problems) -> Problems {
     both
 }
 
-/// Problems refer to the distribution of their machine with these words.
+/// The words for a machine's distribution in the texts of problems.
 const DISTRIBUTION: &str = "this distribution";
 
-/// The text of a problem or warning, followed by the machines that have it. If all machines have it, only their distributions follow, and
-/// only if the text contains `this distribution`.
+/// The text of a problem or warning, followed by the machines that have it. If all machines have it, only their distributions are added,
+/// after the words `this distribution` in the text.
 fn with_names<'a>(
     problem: &Problem,
     told: impl Iterator<Item = &'a (Facts, Problems)>,
@@ -214,8 +215,8 @@ fn once<'a>(problems: impl Iterator<Item = &'a Problem>) -> Vec<&'a Problem> {
     problems.filter(|problem| seen.insert(*problem)).collect()
 }
 
-/// Lists the distributions and architectures of these machines: `debian, rocky 8; arm64`. If the machines have all versions of a
-/// distribution that occur in `all`, the list names the distribution without a version.
+/// Lists the distributions and architectures of these machines: `debian, rocky 8; arm64`. Omits a distribution's version if `machines` has
+/// every version of the distribution that `all` has.
 fn names(machines: &[&Facts], all: &[&Facts]) -> String {
     let distributions = |of: &[&Facts]| of.iter().map(|facts| facts.distro.clone()).collect::<BTreeSet<_>>();
     let (named, known) = (distributions(machines), distributions(all));
@@ -328,7 +329,7 @@ mod tests {
         }
         let both = common([Ok::<_, String>(many.clone()), Ok(many.clone())]).unwrap();
         assert!(both.has_more() && both == many);
-        // One of two machines has many problems.
+        // The first machine's list is cut, so it counts as if it had the problem "b", too.
         let machines = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
         let told: Vec<(Facts, Problems)> = machines.into_iter().zip([many, one]).collect();
         assert!(merged(&told).iter().any(|problem| problem.field == "b"));

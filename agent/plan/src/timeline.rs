@@ -53,7 +53,7 @@ pub struct Timeline {
     pub ended_at: String,
     /// Microseconds from the start of the process to the end of the run.
     pub took_us: u64,
-    /// The lower bound for the run's duration, in microseconds, with the packages, downloads and units of the run ([`floor_us`]).
+    /// The lower bound for the run's duration, in microseconds ([`floor_us`]). It follows from the run's packages, downloads and units.
     pub floor_us: u64,
     /// The number of resources that the plan creates, changes or removes.
     pub changes: usize,
@@ -81,7 +81,7 @@ impl Timelines {
     }
 }
 
-/// Sorts steps by start and sets `waited_for` of each step to the last step that ended before it started.
+/// Sorts steps by start. Sets each step's `waited_for` to the name of the last step that ended before this step started.
 pub fn in_order(mut steps: Vec<TimedStep>) -> Vec<TimedStep> {
     steps.sort_by_key(|step| (step.begin_us, step.end_us));
     let waited_for = |step: &TimedStep| {

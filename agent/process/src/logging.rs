@@ -12,8 +12,8 @@ use systemd_journal_logger::JournalLog;
 
 use crate::output::plain_lines;
 
-/// From this verbosity on, libraries log too: thousands of lines per run, with requests and their headers. The limit
-/// is above 8, because kOps' boot script sets `--v=8` on each machine.
+/// From this verbosity on, libraries log too. They log thousands of lines per run, with requests and their headers.
+/// The limit is above 8, because kOps' boot script sets `--v=8` on each machine.
 const LIBRARIES: u8 = 10;
 
 /// Starts logging. `verbosity` has the levels of klog, and the default is 1. From 2 on, each step is logged. From
@@ -32,7 +32,7 @@ pub fn start(verbosity: u8, mask: fn(String) -> String) {
         false
     };
     if !started {
-        // This fails only if a logger is already set. Then the existing logger is used.
+        // The call fails only if a logger is already set. Then the existing logger is used.
         let _ = log::set_boxed_logger(Box::new(OursOnly { inner: Lines, libraries, mask }));
     }
     log::set_max_level(level);
@@ -48,11 +48,11 @@ fn heard(verbosity: u8) -> (LevelFilter, bool) {
     }
 }
 
-/// A step of the plan, in the words of the journal's fields.
+/// A step of the plan, with the texts for the journal's fields.
 pub struct Step<'a> {
     /// The kind of the resource that the step changes.
     pub kind: &'a str,
-    /// The name of this resource.
+    /// The name of the resource that the step changes.
     pub name: &'a str,
     pub stage: &'a str,
     pub action: &'a str,
@@ -67,7 +67,7 @@ struct Fields {
 
 static STEP: Mutex<Option<Fields>> = Mutex::new(None);
 
-/// Sets the current step. Messages that name the resource of this step get its fields.
+/// Sets the current step. A message that names the resource of this step gets the step's fields.
 pub fn about(Step { kind, name, stage, action }: Step<'_>) {
     let fields = [
         // The field has no space between kind and name, so that it is easy to type in a shell.
@@ -78,13 +78,12 @@ pub fn about(Step { kind, name, stage, action }: Step<'_>) {
     *STEP.lock() = Some(Fields { name: name.to_owned(), fields });
 }
 
-/// Clears the current step.
 pub fn no_step() {
     *STEP.lock() = None;
 }
 
 /// The fields of the current step, if the message names the resource of this step. Other messages may be about an
-/// earlier step, because several files are written before all are moved into place.
+/// earlier step: a run first writes several files, and then moves all of them into place.
 fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
     let step = STEP.lock();
     let step = step.as_ref().filter(|step| message.contains(&step.name))?;
@@ -92,8 +91,8 @@ fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
 }
 
 /// Logs why this process ends. If standard error is the journal, the message goes to standard error, because the
-/// journal knows the unit of that stream. For other messages, the journal asks the kernel for the unit of the sender,
-/// and this process may end before that.
+/// journal knows the unit of that stream. For other messages, the journal asks the kernel for the unit of the sender.
+/// The kernel does not know the unit if this process has already ended.
 pub fn last_words(why: &str) {
     if stderr_is_the_journal() && fields_of(why).is_none() {
         let lines: String = plain_lines(why).lines().map(|line| format!("<3>{line}\n")).collect();

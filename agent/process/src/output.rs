@@ -19,7 +19,7 @@ pub fn print_text(text: &str) -> Result<u8> {
     print_bytes(plain_lines(text).as_bytes())
 }
 
-/// Prints a document for programs. A file or pipe gets the text byte for byte. A terminal gets it like [`print_text`].
+/// Prints a document for programs. A file or pipe gets the text byte for byte. On a terminal, [`print_text`] prints the text.
 pub fn print_document(text: &str) -> Result<u8> {
     if std::io::stdout().is_terminal() { print_text(text) } else { print_bytes(text.as_bytes()) }
 }

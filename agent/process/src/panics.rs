@@ -12,7 +12,7 @@ use crate::version::VERSION;
 /// Maximum length of a panic message, in characters. The message may contain untrusted text.
 const LONGEST: usize = 2000;
 
-/// Installs the panic hook, which writes by [`logging::last_words_of_panic`].
+/// Installs the panic hook, which calls [`logging::last_words_of_panic`].
 pub fn start() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = thread::current();

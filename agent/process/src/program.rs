@@ -20,8 +20,8 @@ const OF_PACKAGES: &str = "/usr/bin/kops-agent";
 const COMMAND: &str = "`kops-agent ";
 
 /// The environment variable for a new program that is tried under a temporary name. Its value is the path at which the program will be
-/// installed. [`path`] then returns this path, so the new program plans the same units as after its installation. The variable has no
-/// effect on a program that has another name than the temporary name beside this path. So it cannot mislead an installed program.
+/// installed. [`path`] then returns this path, so the new program plans the same units as after its installation. The variable affects only
+/// a program with the temporary name that belongs to this path. So it cannot mislead an installed program.
 pub const PATH_TO_BE: &str = "KOPS_AGENT_PATH_TO_BE";
 
 /// The path from which this program was started. After an upgrade, the file at this path is the new program.

@@ -19,7 +19,7 @@ use sd_notify::NotifyState;
 use crate::output::one_line;
 use crate::program::with_path_in_commands;
 
-/// The longest time that a step may take without a report. Each wait of a run has a shorter timeout.
+/// The longest time that a step may take without a report. It is longer than the timeout of each wait in a run.
 pub const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The interval of reports that a run is alive, unless systemd's watchdog needs a shorter interval.
 const BEAT: Duration = Duration::from_secs(20);
@@ -107,7 +107,7 @@ pub fn failed(what: impl Display) {
 /// Reports the end of a run. No other report follows.
 fn end(state: Option<NotifyState<'_>>, what: &dyn Display) {
     let Some(shared) = LISTENER.get() else { return };
-    // While this thread holds the lock, the second thread sends no report. So this report is the last one.
+    // While this thread holds the lock, the thread that sends reports at intervals sends none. So this report is the last one.
     let mut run = shared.run.lock();
     if !std::mem::replace(&mut run.has_ended, true) {
         let status = status(what);

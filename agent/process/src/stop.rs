@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 
 use crate::service_manager;
 
-/// Returns a future that waits for SIGTERM or SIGINT, and returns the name of the signal. After this call, these signals no longer end the
-/// process. A separate thread reports the stop to systemd immediately, even if the run is busy.
+/// Returns a future that waits for SIGTERM or SIGINT. Its output is the name of the signal. After this call, these signals no longer end
+/// the process. A separate thread reports the stop to systemd immediately, even if the run is busy.
 pub fn signal_received() -> Result<impl Future<Output = &'static str>> {
     let (ready, is_ready) = mpsc::sync_channel(1);
     let (tell, told) = oneshot::channel();

@@ -33,12 +33,12 @@ pub struct HashSource {
 }
 
 impl HashSource {
-    /// Uses only hashes that are already known. Sends no request.
+    /// A source that has no hashes and sends no request.
     pub fn offline() -> HashSource {
         HashSource::default()
     }
 
-    /// Uses hashes that are already known, and hashes that earlier runs found. Sends no request.
+    /// A source with only the hashes that earlier runs found. It sends no request.
     pub fn offline_with(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: false }
     }
@@ -48,7 +48,6 @@ impl HashSource {
         HashSource { remembered, asks_publishers: true }
     }
 
-    /// The hashes that earlier runs found.
     pub fn remembered(&self) -> KnownHashes {
         let mut hashes = KnownHashes::default();
         self.remembered.iter().for_each(|(url, sha256)| hashes.insert(url, sha256));
@@ -67,8 +66,8 @@ pub fn read_file(path: Option<&Path>) -> Result<KnownHashes> {
 }
 
 const AT_ONCE: usize = 8;
-/// How long requests to busy servers are retried, in total for all hashes. Meanwhile, a machine that requests its configuration from
-/// kops-controller waits.
+/// How long requests to busy servers are retried, in total for all hashes. The time is short, because a machine may be waiting for its
+/// configuration from kops-controller.
 const BUSY_FOR: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum size of a list of hashes, in bytes. A longer response is no list of hashes.
@@ -79,7 +78,7 @@ const LONGEST_ANSWER: usize = 1 << 20;
 pub struct Told<'a> {
     /// The known hashes, by the URL of the download.
     pub known: &'a mut KnownHashes,
-    /// The URLs, for messages, of downloads whose hash came from their own mirror or over plain http.
+    /// For messages: the URLs of the downloads whose hash came from the download's own mirror or over plain http.
     pub by_mirrors: &'a mut Vec<String>,
 }
 
@@ -202,8 +201,8 @@ impl From<reqwest::Error> for Unanswered {
 }
 
 impl Unanswered {
-    /// How long the request is retried. Name servers may not answer early in a boot, and a busy server may answer later. Other failures end
-    /// the run immediately, because an operator may plan without a network.
+    /// How long the request is retried. Name servers may not answer early in a boot, and a busy server may answer later. Other failures are
+    /// not retried, so that an operator who plans without a network does not wait.
     fn retried_for(&self, busy_for: Duration) -> Duration {
         match self {
             Unanswered::Busy(_) => busy_for,
@@ -236,8 +235,8 @@ impl fmt::Display for Unanswered {
 
 /// Requests the hash from the files beside the download, and from the lists of the release. Asks first the mirror, then the publisher.
 ///
-/// An error means that no server can be reached, or that the first server that failed is busy. Both may be temporary. `None` means that the
-/// reached servers do not know the hash.
+/// If no server gives the hash, returns `None`. But if no server answers, or if the first failure is that a server is busy, returns the
+/// first failure, because both may be temporary.
 async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
     let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_loopback_server(&url));

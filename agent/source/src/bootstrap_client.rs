@@ -48,8 +48,9 @@ pub use slot::NoAnswer;
 /// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest pause between two rounds if nothing listens at any address. Such a round costs no server anything, and costs this machine
-/// only a new proof of its identity. With a longer pause, a machine that boots together with its control plane would join late.
+/// The longest pause between two rounds if nothing listens at any address. The pause is short, because such a round loads no server. This
+/// machine only makes a new proof of its identity. With a longer pause, a machine that boots together with its control plane would join
+/// late.
 const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why kops-controller did not give the requested data.
@@ -61,7 +62,6 @@ pub enum BootstrapError {
          configuration and no certificates, so both stay unchanged{missing}"
     )]
     AlreadyRegistered {
-        /// The server that gave this answer.
         server: String,
         /// The data that this machine still lacks. The text begins with punctuation.
         missing: String,
@@ -153,7 +153,7 @@ pub struct KopsController {
     provider: CloudProvider,
     /// The facts about this machine that the cloud reports.
     cloud: CloudFacts,
-    /// The address at which this machine listens for the call-back, and a fallback address.
+    /// The address at which this machine listens for kops-controller's call-back, and a fallback address.
     called_back_at: [SocketAddr; 2],
     hostname: String,
     /// Signs requests of this machine, if the cloud's proof needs a TPM.
@@ -264,7 +264,7 @@ impl KopsController {
         asked.map_err(|error| error.not_followed("the program file"))
     }
 
-    /// Certificates for these public keys, by name, converted by `accept`.
+    /// Requests certificates for these public keys, by name. `accept` converts the certificates.
     pub async fn certificates<T>(
         &self,
         public_keys: BTreeMap<String, String>,
@@ -333,7 +333,7 @@ impl KopsController {
         })
     }
 
-    /// The pauses between rounds in which no server answers.
+    /// The pauses to use while no server answers.
     fn unanswered(&self) -> Pauses {
         let Pauses { first, longest } = self.retries.pauses;
         Pauses { first, longest: longest.min(LONGEST_UNANSWERED_PAUSE) }
@@ -375,7 +375,7 @@ impl Asking {
         if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
-        // For the same reason, the form of the proof for the call-back changes only after a whole round.
+        // The form of the proof for the call-back also changes only after a whole round, because the servers may run different releases.
         if let (Some(callback), Err(failed)) = (&self.callback, &asked)
             && failed.has_failed_call_back()
         {

@@ -20,7 +20,7 @@ pub const COMPLETED: [&str; 2] = ["cluster-completed.spec", "cluster.spec"];
 /// The file in which kOps writes its version.
 const KOPS_VERSION: &str = "kops-version.txt";
 
-/// The files of the store that a derivation needs.
+/// The files of the store from which a node's configuration is derived.
 pub struct ClusterFiles {
     pub cluster: Cluster,
     pub cluster_file: StoreFile,
@@ -43,8 +43,8 @@ pub struct ClusterFiles {
     pub bootstrap_channel: Option<String>,
     /// The manifests of add-ons that the derivation needs, by path.
     pub addon_manifests: BTreeMap<String, String>,
-    /// The files that this machine may not read. Some of them may not exist. Keysets are not in this list: a worker usually may read none,
-    /// and its boot config has the parts of keysets that it needs, such as certificates.
+    /// The files that this machine may not read. Some of them may not exist. Keysets are not in this list, because a worker usually may
+    /// read none. A worker's boot config has the parts of keysets that the worker needs, such as certificates.
     pub denied: Vec<StoreError>,
     /// Why this machine may not read a keyset, by the id of the keyset.
     pub denied_keysets: BTreeMap<String, String>,

@@ -20,16 +20,17 @@ pub(crate) struct Served {
     pub kops_version: Option<Told>,
 }
 
-/// Requests the configuration from kops-controller. Rejects it if its hash differs from the hash that the boot config pins.
+/// Requests the configuration from kops-controller. Rejects a configuration whose hash is not the hash that the boot
+/// config pins.
 pub(crate) async fn read(kops_controller: &KopsController, boot: &BootConfig) -> Result<Served> {
     let (server, served) =
         kops_controller.node_config().await.context("getting this machine's configuration")?;
     pinned(&server, served, boot)
 }
 
-/// Requests the group's current configuration, and the boot config that pins it. Returns this configuration, and a
-/// copy of `boot` with the values that this node takes from the requested boot config. Fails if this node may not take
-/// these values.
+/// Requests the group's current configuration, and the group's boot config, which pins the configuration. Returns the
+/// configuration, and a copy of `boot` with the values that a node takes from the group's boot config. Fails if this
+/// node may not take a value.
 pub(crate) async fn current(
     kops_controller: &KopsController,
     boot: &BootConfig,

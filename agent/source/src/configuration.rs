@@ -49,7 +49,7 @@ impl Configuration {
 }
 
 /// The pinned configuration, with warnings about the cluster spec. If the configuration that is derived from the cluster spec has the
-/// pinned hash, returns the derived configuration instead, because more is known about its origin.
+/// pinned hash, returns the derived configuration instead, because its origin also contains the derivation.
 pub(crate) async fn pinned_and_proven(
     store: &Store,
     base: &str,
@@ -88,9 +88,9 @@ pub(crate) async fn pinned_and_proven(
     Configuration { problems: warnings, ..Configuration::of_pinned(pinned) }
 }
 
-/// The configuration that is derived from the cluster spec. If its hash is not the pinned hash, or some hashes of downloads are unknown,
-/// `--on-hash-mismatch` decides whether the configuration is used. But if mirrors gave the hashes of their own downloads, such a
-/// configuration is never used.
+/// The configuration that is derived from the cluster spec. It is unproven if its hash is not the pinned hash, or if some hashes of
+/// downloads are unknown. `--on-hash-mismatch` decides whether an unproven configuration is used. An unproven configuration is never used
+/// if mirrors gave the hashes of their own downloads.
 pub(crate) async fn derived(
     store: &Store,
     base: &str,

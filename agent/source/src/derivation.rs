@@ -76,7 +76,7 @@ impl Derivation {
         }
     }
 
-    /// Derives as the kOps release that wrote the pinned configuration would, with the load balancer addresses in the pinned configuration.
+    /// Uses the rules of the kOps release that wrote the pinned configuration, and this configuration's load balancer addresses.
     pub fn as_wrote(self, pinned: &NodeupConfig) -> Derivation {
         let told = self.files.kops_version.clone().map(Told::by_version_file);
         let written_by = WrittenBy::find(told.as_ref(), pinned);

@@ -22,7 +22,6 @@ pub struct NodeSpec {
     pub secrets: BTreeMap<String, Secret>,
     /// The problems of the cluster spec. If the configuration is not derived from the cluster spec, this list has only warnings.
     pub problems: Problems,
-    /// The origin of the node's configuration.
     pub origin: Origin,
     /// Files of the store that this machine may not read now.
     pub denied: Denied,
@@ -109,8 +108,8 @@ pub(crate) async fn manifest(store: &Store, path: String, url: String) -> Result
     Ok((path, manifest))
 }
 
-/// Makes `config` trust the authority in the boot config, because a worker's nodeupconfig has no authority. Nothing else from the network
-/// can change the authority that a worker trusts.
+/// Makes `config` trust the authority in the boot config, because a worker's nodeupconfig has no authority. Nothing that a worker downloads
+/// can change the authority that the worker trusts.
 pub fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut NodeupConfig) {
     if let Some(server) = &boot.config_server
         && !server.ca_certificates.is_empty()

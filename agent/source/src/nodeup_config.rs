@@ -12,8 +12,8 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// The fields of the file that the agent does not know. The file is parsed again, because these fields are only needed to report a
-    /// difference.
+    /// The fields of the file that the agent does not know. Only a report of differences needs these fields. So they are not stored, and
+    /// this method parses the file again.
     pub fn unknown_fields(&self) -> Vec<String> {
         // The file has been parsed as a configuration earlier, so parsing it again does not fail.
         NodeupConfig::ignored_fields(&self.file.text, &self.file.url).unwrap_or_default()

@@ -14,7 +14,7 @@ use kops_agent_store::Store;
 /// The path of the boot config where `/opt` is read-only, as on Container-Optimized OS.
 pub const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
 
-/// The boot config of this machine.
+/// The path of the boot config if `--conf` is not given.
 pub fn default_conf() -> PathBuf {
     let of_toolbox = PathBuf::from(BOOT_CONFIG_OF_TOOLBOX);
     if of_toolbox.exists() { of_toolbox } else { PathBuf::from(BOOT_CONFIG) }
@@ -23,7 +23,8 @@ pub fn default_conf() -> PathBuf {
 /// Where the node's configuration comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfigFrom {
-    /// From the cluster spec. If the boot config pins a nodeupconfig, the agent compares both and uses the pinned configuration.
+    /// From the cluster spec. If the boot config pins a nodeupconfig, the agent uses the pinned configuration and compares the cluster spec
+    /// with it.
     #[default]
     Auto,
     /// From cluster-completed.spec and the InstanceGroup.

@@ -9,7 +9,6 @@ use kops_agent_spec::{Keyset, Secret};
 pub enum Origin {
     /// The cluster and the instance group.
     ClusterSpec(Box<Derivation>),
-    /// `nodeupconfig.yaml`.
     NodeupConfig(StoreFile),
 }
 

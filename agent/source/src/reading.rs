@@ -170,9 +170,8 @@ pub(crate) fn boot_config_of_group(
     })
 }
 
-/// The configuration in a store that `kops toolbox enroll` has copied to a control plane. Such a store is a folder of this machine without
-/// a cluster spec, and the boot config pins no configuration. `None` for all other stores, and if the user chose a source of the
-/// configuration.
+/// The configuration in a store that `kops toolbox enroll` has copied to a control plane. The copy is a folder of this machine, and has no
+/// cluster spec. `None` for any other store, if the boot config pins a configuration, or if the user chose the source of the configuration.
 async fn only_written(
     store: &Store,
     base: &str,

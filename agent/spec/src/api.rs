@@ -44,9 +44,7 @@ pub struct LoadBalancerAccessSpec {
     /// Id of the TLS certificate that the load balancer serves.
     pub ssl_certificate: String,
     pub ssl_policy: Option<String>,
-    /// Whether the load balancer sends requests to targets in other zones.
     pub cross_zone_load_balancing: Option<bool>,
-    /// Subnets of the load balancer.
     pub subnets: Vec<LoadBalancerSubnetSpec>,
     pub access_log: Option<AccessLogSpec>,
 }
@@ -56,7 +54,6 @@ pub struct LoadBalancerAccessSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct LoadBalancerSubnetSpec {
     pub name: String,
-    /// The load balancer's address in the subnet.
     #[serde(rename = "privateIPv4Address")]
     pub private_ipv4_address: Option<String>,
     /// Id of the load balancer's public address in the subnet.
@@ -70,6 +67,5 @@ pub struct LoadBalancerSubnetSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct AccessLogSpec {
     pub bucket: Option<String>,
-    /// Prefix of the log's keys in the bucket.
     pub bucket_prefix: Option<String>,
 }

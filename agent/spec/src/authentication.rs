@@ -38,11 +38,9 @@ pub struct AWSAuthenticationSpec {
     pub cpu_request: Option<Quantity>,
     pub memory_limit: Option<Quantity>,
     pub cpu_limit: Option<Quantity>,
-    /// Maps IAM identities to users.
     pub identity_mappings: Vec<AWSAuthenticationIdentityMappingSpec>,
 }
 
-/// Maps one IAM identity to a user.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

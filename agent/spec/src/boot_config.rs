@@ -68,8 +68,8 @@ impl BootConfig {
         from_document(document, source_file)
     }
 
-    /// Finds the boot config in an instance's user-data. The user-data is kOps' boot script, plain or as a part of a MIME message, or
-    /// `kube_env.yaml` itself. Each of these forms may be gzipped. Fails if the user-data has no boot config.
+    /// Finds the boot config in an instance's user-data. The user-data may have three forms: kOps' boot script, a MIME message with this
+    /// script as a part, or `kube_env.yaml` itself. Each form may be gzipped. Fails if the user-data has no boot config.
     pub fn from_user_data(user_data: &[u8]) -> Result<BootConfig, SpecError> {
         let kube_env = find_kube_env(user_data)
             .map_err(|problem| SpecError::of_file("the user-data", problem.to_string()))?;

@@ -12,7 +12,6 @@ use super::scalars::Quantity;
 pub struct CalicoNetworkingSpec {
     pub registry: String,
     pub version: String,
-    /// Whether containers may forward packets.
     #[serde(rename = "allowIPForwarding")]
     pub allow_ip_forwarding: bool,
     /// How Calico changes EC2's source/destination check: `Disable`, `Enable` or `DoNothing`.
@@ -36,9 +35,7 @@ pub struct CalicoNetworkingSpec {
     pub encapsulation_mode: String,
     /// When packets are encapsulated with IP-in-IP: `CrossSubnet`, `Always` or `Never`.
     pub ipip_mode: String,
-    /// How a node's IPv4 address is found.
     pub ipv4_auto_detection_method: String,
-    /// How a node's IPv6 address is found.
     pub ipv6_auto_detection_method: String,
     /// The variant of iptables that Calico uses: `Auto`, `Legacy` or `NFT`.
     pub iptables_backend: String,

@@ -17,7 +17,6 @@ pub enum Issuer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CertificateType {
-    /// A client authenticates with the certificate.
     Client,
     Server,
     ClientServer,

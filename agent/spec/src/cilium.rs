@@ -18,13 +18,11 @@ pub struct CiliumNetworkingSpec {
     pub memory_request: Option<Quantity>,
     /// CPU request of the containers of Cilium's agent and operator.
     pub cpu_request: Option<Quantity>,
-    /// Port of the metrics of Cilium's agent.
     pub agent_prometheus_port: i64,
     /// Metrics to add (`+name`) or leave out (`-name`).
     pub metrics: Vec<String>,
     /// The CNI plugin that Cilium is chained to: `none`, `aws-cni`, `flannel`, `generic-veth`, `portmap`.
     pub chaining_mode: String,
-    /// Whether Cilium writes debug logs.
     pub debug: bool,
     /// Whether Cilium works without CiliumEndpoint objects.
     #[serde(rename = "disableEndpointCRD")]
@@ -33,11 +31,9 @@ pub struct CiliumNetworkingSpec {
     pub enable_policy: String,
     /// Whether policies may have rules for HTTP and other protocols of layer 7.
     pub enable_l7_proxy: Option<bool>,
-    /// Whether traffic may be redirected to local pods.
     pub enable_local_redirect_policy: Option<bool>,
     #[serde(rename = "enableBPFMasquerade")]
     pub enable_bpf_masquerade: Option<bool>,
-    /// Whether connectivity between endpoints is checked.
     pub enable_endpoint_health_checking: Option<bool>,
     pub enable_host_firewall: Option<bool>,
     pub enable_prometheus_metrics: bool,
@@ -68,7 +64,6 @@ pub struct CiliumNetworkingSpec {
     /// How a backend of a Service is chosen: `random` or `maglev`.
     #[serde(rename = "bpfLBAlgorithm")]
     pub bpf_lb_algorithm: String,
-    /// Size of the backend table of the algorithm `maglev`.
     #[serde(rename = "bpfLBMaglevTableSize")]
     pub bpf_lb_maglev_table_size: String,
     /// Maximum number of entries in the NAT table.
@@ -78,7 +73,6 @@ pub struct CiliumNetworkingSpec {
     pub bpf_neigh_global_max: i64,
     /// Maximum number of entries in an endpoint's policy map.
     pub bpf_policy_map_max: i64,
-    /// Maximum number of entries in the load balancing maps.
     #[serde(rename = "bpfLBMapMax")]
     pub bpf_lb_map_max: i64,
     /// Whether Cilium balances the connections to Services at the socket.
@@ -106,7 +100,6 @@ pub struct CiliumNetworkingSpec {
     pub to_fqdns_enable_poller: bool,
     /// How pods get their addresses: `crd`, `kubernetes`, `hostscope` or `eni`.
     pub ipam: String,
-    /// Whether Cilium adds iptables rules on the node.
     pub install_iptables_rules: Option<bool>,
     /// Whether nodes of one network route pod packets to each other directly, without a tunnel.
     pub auto_direct_node_routes: bool,
@@ -116,20 +109,17 @@ pub struct CiliumNetworkingSpec {
     pub enable_node_port: bool,
     /// Whether Cilium has its own etcd cluster.
     pub etcd_managed: bool,
-    /// Whether remote nodes have their own identity.
     pub enable_remote_node_identity: Option<bool>,
     /// Whether the node answers packets to a deleted pod's address with "unreachable".
     pub enable_unreachable_routes: Option<bool>,
     /// Whether Cilium disables the CNI configuration files of other plugins.
     pub cni_exclusive: Option<bool>,
     pub hubble: Option<HubbleSpec>,
-    /// Whether Cilium omits updates of the status of its policies.
     #[serde(rename = "disableCNPStatusUpdates")]
     pub disable_cnp_status_updates: Option<bool>,
     /// Whether Cilium follows the topology hints of Services, which prefer endpoints in the client's zone.
     pub enable_service_topology: bool,
     pub ingress: Option<CiliumIngressSpec>,
-    /// Settings of Cilium's implementation of the Gateway API.
     #[serde(rename = "gatewayAPI")]
     pub gateway_api: Option<CiliumGatewayAPISpec>,
     /// Additional entries of Cilium's ConfigMap.
@@ -152,7 +142,6 @@ pub struct CiliumIngressSpec {
     pub shared_load_balancer_service_name: String,
 }
 
-/// Settings of Cilium's implementation of the Gateway API.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -13,7 +13,6 @@ pub enum CloudProvider {
     Gce,
     Hetzner,
     Linode,
-    /// Machines without a cloud.
     Metal,
     Openstack,
     Scaleway,

@@ -67,8 +67,8 @@ impl Cluster {
         Ok(Cluster::respelled(parse_document(text, url)?, url)?.ignored::<Cluster>())
     }
 
-    /// Warnings about fields of a Cluster that cause no error: ignored, removed and deprecated fields. A field that newer releases removed
-    /// causes no warning if `release` uses the field in this cluster.
+    /// Warnings about fields of a Cluster that cause no error: ignored, removed and deprecated fields. A field that newer kOps releases
+    /// have removed causes no warning if `release` still uses the field in this cluster.
     pub fn warnings(text: &[u8], url: &str, release: KopsRelease) -> Result<Vec<FieldWarning>, SpecError> {
         Cluster::warnings_of(&parse_document(text, url)?, url, release)
     }

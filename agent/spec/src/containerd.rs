@@ -9,7 +9,6 @@ use super::duration::Duration;
 use super::go_yaml::is_zero;
 use super::scalars::IntOrString;
 
-/// kOps' settings of containerd.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -40,7 +39,6 @@ pub struct ContainerdConfig {
     /// Whether containers get SELinux labels.
     pub selinux_enabled: bool,
     pub nri: Option<NRIConfig>,
-    /// Whether requests to mirrors on ECR use the node's ECR credentials.
     #[serde(rename = "useECRCredentialsForMirrors")]
     pub use_ecr_credentials_for_mirrors: bool,
     pub install_cri_ctl: bool,
@@ -55,7 +53,6 @@ pub struct ContainerdConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct NRIConfig {
     pub enabled: Option<bool>,
-    /// Maximum time for a plugin to register.
     pub plugin_registration_timeout: Option<Duration>,
     pub plugin_request_timeout: Option<Duration>,
 }

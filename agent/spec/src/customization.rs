@@ -51,7 +51,6 @@ pub struct FileAssetSpec {
     /// matches no node.
     pub roles: Vec<String>,
     pub content: String,
-    /// Whether the content is base64.
     pub is_base64: bool,
     /// The permission bits of the file, in octal.
     pub mode: String,

@@ -29,8 +29,8 @@ pub struct Facts {
     /// Network interfaces, in the kernel's order.
     #[serde(default)]
     pub interfaces: Vec<Interface>,
-    /// Whether `/run/systemd/resolve/resolv.conf` exists. If so, systemd-resolved writes a list of name servers without its loopback stub
-    /// to this file.
+    /// Whether `/run/systemd/resolve/resolv.conf` exists. systemd-resolved writes this file. The file lists the name servers, but not the
+    /// loopback stub of systemd-resolved.
     #[serde(default)]
     pub systemd_resolved: bool,
     /// Kernel release (`uname -r`).
@@ -57,9 +57,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// A text that identifies the machine: the cloud and the machine's name there, or the host name if the cloud gives no name. The text
-    /// also says if an instance is only prepared for a warm pool. The agent compares the text with the text in its record, because an image
-    /// of a node's disk contains the record of another machine.
+    /// A text that identifies the machine: the cloud and the machine's name there, or the host name if the cloud gives no name. For an
+    /// instance in a warm pool, the text says so. The agent compares the text with the text in its record. So it detects the record of
+    /// another machine, for example in an image of a node's disk.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;
@@ -182,7 +182,7 @@ impl CloudFacts {
     }
 }
 
-/// An EC2 instance. The facts come from the metadata service, and the limits of the type from EC2's API.
+/// An EC2 instance. The facts come from the metadata service. Only the description of the instance type comes from EC2's API.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -239,13 +239,12 @@ pub struct InstanceType {
 #[serde(rename_all = "camelCase")]
 pub struct NetworkInterfaceLimits {
     pub max: u32,
-    /// Number of IPv4 addresses on each interface.
     #[serde(rename = "ipv4PerInterface")]
     pub ipv4_per_interface: u32,
 }
 
 impl AwsFacts {
-    /// Whether no value of EC2's description of the instance type is missing.
+    /// Whether all values of EC2's description of the instance type are known.
     pub fn knows_instance_type(&self) -> bool {
         self.network_interfaces.is_some() && self.gpu.is_some()
     }

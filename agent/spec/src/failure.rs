@@ -247,8 +247,8 @@ impl Kind {
     }
 
     /// Whether the run has finished and pods can run on the machine despite the failure, because neither the container runtime nor kubelet
-    /// failed. If only images are missing, a run at boot retries ([`Kind::misses_images`]). After any other such failure, the run at boot
-    /// ends, because other stages of the boot wait for its end. Then the timer's next run, or the run at the next boot, retries.
+    /// failed. If only images are missing, a run at boot retries ([`Kind::misses_images`]). After any other failure in this list, the run
+    /// at boot ends, because other stages of the boot wait for it. Then the timer's next run, or the run at the next boot, retries.
     pub fn leaves_a_working_node(self) -> bool {
         matches!(self, Kind::UnitsFailed | Kind::ResourcesFailed | Kind::ImagesMissing)
     }

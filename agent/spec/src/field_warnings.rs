@@ -114,8 +114,8 @@ fn part_matches(wanted: &str, part: &str) -> bool {
 
 type Patterns = [(&'static str, &'static str)];
 
-/// Adds to `found` the fields of a mapping that match a pattern, at any depth. `path` is the path of the mapping, and the patterns begin
-/// below it.
+/// Adds to `found` the fields of a mapping that match a pattern, at any depth. `path` is the path of the mapping. The patterns are relative
+/// to this path.
 fn add_known_below(
     mapping: &Value,
     path: &str,

@@ -43,8 +43,8 @@ pub fn is_free_text(path: &[String]) -> bool {
     (1..=path.len()).any(|end| FIELDS.iter().any(|field| is_field(end, field)))
 }
 
-/// Calls `act` for each string, number and boolean in the free text of a document. Names of fields are not free text, because outputs show
-/// the names of environment variables.
+/// Calls `act` for each string, number and boolean in the free text of a document. Skips the names of fields, because outputs may show
+/// names, such as the names of environment variables.
 pub fn for_each(document: &mut Value, act: &mut impl FnMut(&mut Value)) {
     below(document, &mut Vec::new(), false, act);
 }

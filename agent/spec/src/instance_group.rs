@@ -13,7 +13,7 @@ use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Move, Respelling, moved};
 use super::yaml::parse_document;
 
-/// An instance group as the user wrote it. Its fields have the names of kOps' internal API in every API version of the file.
+/// An instance group as the user wrote it. Whatever the file's apiVersion, the fields have the names of kOps' internal API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct InstanceGroup {

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a value of a configuration, a file or an answer is invalid. Messages put the text after the name of the value and a colon.
+/// Why a value of a configuration, a file or an answer is invalid. In a message, the value's name and a colon stand before this text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Invalid(String);

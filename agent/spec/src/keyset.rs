@@ -110,8 +110,8 @@ impl Keyset {
         self.items.iter().find(|item| item.id == id)
     }
 
-    /// The signing key: the trusted key with the primary id, which must be a number. Without such a key, the trusted key with the highest
-    /// number signs (upstream: `upup/pkg/fi/clientset_castore.go`, `FindPrimary`).
+    /// The signing key: the trusted key with the primary id, if this id is a number. If there is no such key, the trusted key with the
+    /// highest number signs (upstream: `upup/pkg/fi/clientset_castore.go`, `FindPrimary`).
     pub fn primary(&self) -> Option<&KeysetItem> {
         let numbered = || self.trusted().filter(|item| is_number(&item.id));
         numbered()
@@ -128,10 +128,10 @@ impl Keyset {
             .collect()
     }
 
-    /// The public keys of all trusted keys, the oldest first, in the form of `service-account` in nodeup.Config (upstream:
-    /// `upup/pkg/fi/ca.go`, `ToPublicKeys`). For every type of key, this form is `SubjectPublicKeyInfo` in a PEM block titled `RSA PUBLIC
-    /// KEY`. Fails if a trusted key has no certificate. Otherwise the result would lack the public key, and verifiers would reject
-    /// everything that the key signed.
+    /// The public keys of all trusted keys, the oldest first, as kOps writes them for `service-account` (upstream: `upup/pkg/fi/ca.go`,
+    /// `ToPublicKeys`). For every type of key, kOps writes `SubjectPublicKeyInfo` in a PEM block titled `RSA PUBLIC KEY`. Fails if a
+    /// trusted key has no certificate. Otherwise the result would lack the public key, and verifiers would reject everything that the key
+    /// signed.
     pub fn public_keys_pem(&self) -> Result<String, SpecError> {
         let mut pem = String::new();
         for item in self.trusted_by_age() {

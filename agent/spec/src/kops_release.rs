@@ -18,7 +18,7 @@ pub use written_by::{Evidence, Told, VARIABLE, WrittenBy};
 
 /// The oldest supported minor version of kOps.
 const OLDEST_SUPPORTED_MINOR: u64 = 34;
-/// The newest known minor version of kOps. The agent applies its rules to newer versions, too.
+/// The newest known minor version of kOps. The agent applies the rules of this version to newer versions, too.
 const NEWEST_KNOWN_MINOR: u64 = 37;
 
 /// A kOps release, identified by its minor version. The agent follows the rules of the newest known patch release: 1.34.3, 1.35.2 or
@@ -210,7 +210,7 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether a boot config that names kops-controllers by address also has the name in their certificates.
+    /// Whether a boot config that names kops-controllers by address also has the name in the certificates of these kops-controllers.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }
@@ -220,7 +220,7 @@ impl KopsRelease {
         !self.is_at_most(36)
     }
 
-    /// Whether a worker of a gossip cluster uses the addresses of the API server instead of gossip, if it knows them.
+    /// Whether a worker of a gossip cluster uses the API server's addresses instead of gossip, if the boot config has addresses.
     pub fn addresses_replace_gossip(self) -> bool {
         !self.is_at_most(35)
     }
@@ -230,7 +230,7 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether control planes have a shorter maximum back-off for crashing containers.
+    /// Whether kOps makes kubelets of control planes wait at most 60 seconds before they restart a crashing container.
     pub fn limits_crash_loops(self) -> bool {
         !self.is_at_most(34)
     }
@@ -287,7 +287,8 @@ impl KopsRelease {
         !self.is_at_most(34)
     }
 
-    /// Whether kube-scheduler must read from the API server how to authenticate the clients of its own endpoints.
+    /// Whether kube-scheduler fails if it cannot look up in the API server how to authenticate clients
+    /// (`--authentication-tolerate-lookup-failure=false`).
     pub fn kube_scheduler_must_look_up_users(self) -> bool {
         !self.is_at_most(34)
     }
@@ -297,8 +298,8 @@ impl KopsRelease {
         !self.is_at_most(35)
     }
 
-    /// Whether kOps identifies the primary interface by its name, so that all other interfaces are for pods. Older releases compare with
-    /// the interface names of Amazon Linux.
+    /// Whether kOps identifies the primary interface by its name, so that all other interfaces are for pods. Older releases instead
+    /// recognize the other interfaces by their names on Amazon Linux.
     pub fn knows_the_primary_interface(self) -> bool {
         !self.is_at_most(35)
     }
@@ -333,7 +334,7 @@ impl KopsRelease {
         !self.is_at_most(35)
     }
 
-    /// Whether a Karpenter node has a label with its group as the provisioner (pkg/nodelabels/builder.go).
+    /// Whether a Karpenter node has Karpenter's provisioner label, with the group's name as the value (pkg/nodelabels/builder.go).
     pub fn labels_nodes_of_karpenter(self) -> bool {
         self.is_at_most(35)
     }

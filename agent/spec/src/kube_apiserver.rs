@@ -38,7 +38,6 @@ pub struct KubeAPIServerConfig {
     pub bind_address: String,
     /// `--insecure-bind-address`: address of the port without TLS.
     pub insecure_bind_address: String,
-    /// `--enable-bootstrap-token-auth`: accept bootstrap tokens.
     pub enable_bootstrap_token_auth: Option<bool>,
     /// `--enable-aggregator-routing`: send aggregated requests to the addresses of endpoints rather than to Services.
     pub enable_aggregator_routing: Option<bool>,
@@ -46,16 +45,11 @@ pub struct KubeAPIServerConfig {
     pub admission_control: Vec<String>,
     /// Admission plugins to enable in addition to the plugins that kOps enables.
     pub append_admission_plugins: Vec<String>,
-    /// `--enable-admission-plugins`: admission plugins to enable.
     pub enable_admission_plugins: Vec<String>,
-    /// `--disable-admission-plugins`: admission plugins to disable.
     pub disable_admission_plugins: Vec<String>,
-    /// `--admission-control-config-file`: file with the configuration of admission plugins.
     pub admission_control_config_file: String,
-    /// `--service-cluster-ip-range`: range of the cluster addresses of Services.
     #[serde(rename = "serviceClusterIPRange")]
     pub service_cluster_ip_range: String,
-    /// `--service-node-port-range`: range of the node ports of Services.
     pub service_node_port_range: String,
     /// `--etcd-servers`: URLs of etcd.
     pub etcd_servers: Vec<String>,
@@ -77,13 +71,10 @@ pub struct KubeAPIServerConfig {
     pub tls_cert_file: String,
     /// `--tls-private-key-file`: file of the serving key.
     pub tls_private_key_file: String,
-    /// `--tls-cipher-suites`: cipher suites that the server offers.
     pub tls_cipher_suites: Vec<String>,
-    /// `--tls-min-version`: oldest TLS version that the server accepts.
     pub tls_min_version: String,
     /// `--token-auth-file`: file of static tokens.
     pub token_auth_file: String,
-    /// `--allow-privileged`: allow privileged containers.
     pub allow_privileged: Option<bool>,
     /// `--apiserver-count`: number of API servers.
     pub api_server_count: Option<i32>,
@@ -120,7 +111,6 @@ pub struct KubeAPIServerConfig {
     pub audit_log_max_backups: Option<i32>,
     /// `--audit-log-maxsize`: size at which the audit log is rotated, in megabytes.
     pub audit_log_max_size: Option<i32>,
-    /// `--audit-policy-file`: file of the audit policy.
     pub audit_policy_file: String,
     /// `--audit-webhook-batch-buffer-size`: number of events that may wait to be sent.
     pub audit_webhook_batch_buffer_size: Option<i32>,
@@ -174,7 +164,6 @@ pub struct KubeAPIServerConfig {
     pub requestheader_client_ca_file: String,
     /// `--requestheader-allowed-names`: allowed common names of authenticating proxies.
     pub requestheader_allowed_names: Vec<String>,
-    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// `--goaway-chance`: probability that the server tells an HTTP/2 client to reconnect.
     pub goaway_chance: String,
@@ -182,11 +171,8 @@ pub struct KubeAPIServerConfig {
     pub max_requests_inflight: i32,
     /// `--max-mutating-requests-inflight` (left out when `0`): maximum number of concurrent write requests.
     pub max_mutating_requests_inflight: i32,
-    /// `--http2-max-streams-per-connection`: maximum number of streams in an HTTP/2 connection.
     pub http2_max_streams_per_connection: Option<i32>,
-    /// `--etcd-quorum-read`: read from etcd with a quorum.
     pub etcd_quorum_read: Option<bool>,
-    /// `--request-timeout`: timeout of requests.
     pub request_timeout: Option<Duration>,
     /// `--storage-initialization-timeout`: maximum time to wait for etcd when the API server starts.
     pub storage_initialization_timeout: Option<Duration>,
@@ -201,7 +187,6 @@ pub struct KubeAPIServerConfig {
     pub service_account_key_file: Vec<String>,
     /// `--service-account-signing-key-file`: file of the key that signs service account tokens.
     pub service_account_signing_key_file: Option<String>,
-    /// `--service-account-issuer`: issuer in service account tokens.
     pub service_account_issuer: Option<String>,
     /// Additional issuers whose tokens the API server accepts.
     pub additional_service_account_issuers: Vec<String>,
@@ -234,7 +219,6 @@ pub struct KubeAPIServerConfig {
     /// `--delete-collection-workers` (left out when `0`): number of workers for a request that deletes a
     /// collection.
     pub delete_collection_workers: i64,
-    /// Environment variables of the container.
     pub env: Vec<ContainerEnvVar>,
 }
 

@@ -10,7 +10,6 @@ use super::go_yaml::is_zero;
 use super::kube_scheduler::LeaderElectionConfiguration;
 use super::scalars::Quantity;
 
-/// kOps' settings of kube-controller-manager.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -47,7 +46,6 @@ pub struct KubeControllerManagerConfig {
     /// `--root-ca-file`: file of CA certificates with which pods verify the API server.
     #[serde(rename = "rootCAFile")]
     pub root_ca_file: String,
-    /// Leader election among the instances of kube-controller-manager.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--attach-detach-reconcile-sync-period`: interval between verifications of attached volumes.
     pub attach_detach_reconcile_sync_period: Option<Duration>,
@@ -87,13 +85,10 @@ pub struct KubeControllerManagerConfig {
     /// `--cluster-signing-duration`: lifetime of signed certificates.
     #[serde(rename = "ClusterSigningDuration")]
     pub cluster_signing_duration: Option<Duration>,
-    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// `--tls-cert-file`: file of the serving certificate.
     pub tls_cert_file: Option<String>,
-    /// `--tls-cipher-suites`: cipher suites that the server offers.
     pub tls_cipher_suites: Vec<String>,
-    /// `--tls-min-version`: oldest TLS version that the server accepts.
     pub tls_min_version: String,
     /// `--tls-private-key-file`: file of the serving key.
     pub tls_private_key_file: String,

@@ -9,7 +9,6 @@ use super::duration::Duration;
 use super::go_yaml::is_zero;
 use super::scalars::Quantity;
 
-/// kOps' settings of kube-proxy.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -45,7 +44,6 @@ pub struct KubeProxyConfig {
     pub ipvs_scheduler: Option<String>,
     /// `--ipvs-sync-period`: maximum time between two updates of IPVS rules.
     pub ipvs_sync_period: Option<Duration>,
-    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// `--conntrack-max-per-core`: maximum number of tracked connections per CPU. 0 keeps the kernel's limit.
     pub conntrack_max_per_core: Option<i32>,

@@ -9,7 +9,6 @@ use super::duration::Duration;
 use super::go_yaml::is_zero;
 use super::scalars::Quantity;
 
-/// kOps' settings of kube-scheduler.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -21,11 +20,9 @@ pub struct KubeSchedulerConfig {
     /// `--v`: verbosity of the log.
     pub log_level: i32,
     pub image: String,
-    /// Leader election among the instances of kube-scheduler.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// Whether the scheduler's policy is in a ConfigMap. kOps no longer uses this field.
     pub use_policy_config_map: Option<bool>,
-    /// `--feature-gates`: feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// Maximum number of volumes of one type on a node, for the environment variable `KUBE_MAX_PD_VOLS`.
     pub max_persistent_volumes: Option<i32>,
@@ -66,7 +63,6 @@ pub struct KubeSchedulerConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LeaderElectionConfiguration {
-    /// `--leader-elect`: elect a leader.
     pub leader_elect: Option<bool>,
     /// `--leader-elect-lease-duration`: time without a renewal after which a different instance may become the leader.
     pub leader_elect_lease_duration: Option<Duration>,

@@ -8,8 +8,8 @@ use serde_with::apply;
 use super::duration::Duration;
 use super::go_yaml::is_zero;
 
-/// kOps' settings of kubelet. If the comment on a field names no flag, the field is in kubelet's configuration file. Up to kOps 1.35, most
-/// of these fields are flags instead.
+/// kOps' settings of kubelet. A field whose comment begins with a flag is set by this flag. All other fields are in kubelet's configuration
+/// file. Up to kOps 1.35, most of these other fields are flags, too.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -29,9 +29,7 @@ pub struct KubeletConfigSpec {
     pub tls_cert_file: String,
     /// File of the serving key. nodeup sets this field.
     pub tls_private_key_file: String,
-    /// Cipher suites that the kubelet's server offers.
     pub tls_cipher_suites: Vec<String>,
-    /// Oldest TLS version that the kubelet's server accepts.
     pub tls_min_version: String,
     /// `--kubeconfig`: kubeconfig with which kubelet reaches the API server.
     pub kubeconfig_path: String,
@@ -58,7 +56,6 @@ pub struct KubeletConfigSpec {
     pub register_node: Option<bool>,
     /// Interval between calculations of the node's status. It must be shorter than the controller manager's `nodeMonitorGracePeriod`.
     pub node_status_update_frequency: Option<Duration>,
-    /// DNS domain of the cluster.
     pub cluster_domain: String,
     /// Address of the DNS server that pods use.
     #[serde(rename = "clusterDNS")]
@@ -83,7 +80,6 @@ pub struct KubeletConfigSpec {
     pub hairpin_mode: String,
     /// `--babysit-daemons`: a supervisor restarts the kubelet. Kubernetes 1.7 removed the flag.
     pub babysit_daemons: Option<bool>,
-    /// Maximum number of pods on this node.
     pub max_pods: Option<i32>,
     /// `--experimental-nvidia-gpus` (left out when `0`): number of GPUs. Kubernetes has removed the flag.
     #[serde(rename = "nvidiaGPUs")]
@@ -138,21 +134,17 @@ pub struct KubeletConfigSpec {
     pub eviction_max_pod_grace_period: i32,
     /// Minimum amounts that an eviction must free, such as `imagefs.available=2Gi`, separated by commas.
     pub eviction_minimum_reclaim: String,
-    /// Folder of additional volume plugins.
     pub volume_plugin_directory: String,
     /// Taints with which the kubelet registers the node.
     pub taints: Vec<String>,
-    /// Feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, String>,
     /// Whether the kernel notifies the kubelet when memory usage crosses a threshold. Otherwise the kubelet polls the memory usage.
     pub kernel_memcg_notification: Option<bool>,
     /// Resources to reserve for Kubernetes' own daemons, by name.
     pub kube_reserved: BTreeMap<String, String>,
-    /// Cgroup of Kubernetes' own daemons.
     pub kube_reserved_cgroup: String,
     /// Resources to reserve for the operating system, by name.
     pub system_reserved: BTreeMap<String, String>,
-    /// Cgroup of the operating system's daemons.
     pub system_reserved_cgroup: String,
     /// Cgroups for which the kubelet enforces reservations: `none`, or a list of `pods`, `system-reserved` and `kube-reserved`, separated
     /// by commas.
@@ -166,7 +158,6 @@ pub struct KubeletConfigSpec {
     pub fail_swap_on: Option<bool>,
     /// `--experimental-allowed-unsafe-sysctls`: old name of the flag for the unsafe sysctls that pods may set.
     pub experimental_allowed_unsafe_sysctls: Vec<String>,
-    /// Unsafe sysctls that pods may set.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// `--streaming-connection-idle-timeout`: idle time after which the kubelet closes exec, attach and port-forward connections.
     pub streaming_connection_idle_timeout: Option<Duration>,
@@ -206,7 +197,6 @@ pub struct KubeletConfigSpec {
     pub event_burst: Option<i32>,
     /// Size at which a container's log is rotated, such as `10Mi`.
     pub container_log_max_size: String,
-    /// Maximum number of log files of a container.
     pub container_log_max_files: Option<i32>,
     /// `--enable-cadvisor-json-endpoints`: serve cAdvisor's metrics as JSON.
     pub enable_cadvisor_json_endpoints: Option<bool>,

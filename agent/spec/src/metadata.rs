@@ -13,9 +13,7 @@ use super::yaml::parse_document;
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {
     pub name: String,
-    /// Labels, which selectors match.
     pub labels: BTreeMap<String, String>,
-    /// Annotations, which selectors do not match.
     pub annotations: BTreeMap<String, String>,
     /// The time at which the object was created, in RFC 3339.
     pub creation_timestamp: Option<String>,

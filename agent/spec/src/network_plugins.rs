@@ -83,10 +83,8 @@ pub struct KuberouterNetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RomanaNetworkingSpec {
-    /// Address of the Service of Romana's daemon.
     #[serde(rename = "daemonServiceIP")]
     pub daemon_service_ip: String,
-    /// Address of the Service of Romana's etcd.
     #[serde(rename = "etcdServiceIP")]
     pub etcd_service_ip: String,
 }
@@ -96,11 +94,8 @@ pub struct RomanaNetworkingSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct AmazonVPCNetworkingSpec {
     pub image: String,
-    /// Image of the plugin's init container.
     pub init_image: String,
-    /// Image of the plugin's agent for network policies.
     pub network_policy_agent_image: String,
-    /// Environment variables of the plugin's container.
     pub env: Vec<EnvVar>,
 }
 
@@ -123,11 +118,8 @@ pub struct KindnetNetworkingSpec {
     pub version: String,
     /// Whether kindnet enforces network policies.
     pub network_policies: Option<bool>,
-    /// Whether kindnet enforces admin network policies.
     pub admin_network_policies: Option<bool>,
-    /// Whether kindnet enforces the baseline admin network policy.
     pub baseline_admin_network_policies: Option<bool>,
-    /// Whether nodes cache DNS responses.
     pub dns_caching: Option<bool>,
     /// Whether IPv6 pods can reach IPv4 hosts.
     pub nat64: Option<bool>,

@@ -25,7 +25,6 @@ pub struct NetworkingSpec {
     /// Range of IPv4 addresses of the network.
     #[serde(rename = "networkCIDR")]
     pub network_cidr: String,
-    /// Additional ranges of IPv4 addresses of the network.
     #[serde(rename = "additionalNetworkCIDRs")]
     pub additional_network_cidrs: Vec<String>,
     pub subnets: Vec<ClusterSubnetSpec>,
@@ -104,7 +103,6 @@ pub struct ClusterSubnetSpec {
     /// The address of the subnet's NAT gateway.
     #[serde(rename = "publicIP")]
     pub public_ip: String,
-    /// Additional routes in the subnet's route table.
     pub additional_routes: Vec<RouteSpec>,
 }
 
@@ -134,11 +132,9 @@ pub struct TopologySpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct BastionSpec {
     pub public_name: String,
-    /// The load balancer in front of the bastion.
     pub load_balancer: Option<BastionLoadBalancerSpec>,
 }
 
-/// The load balancer in front of the bastion.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -89,7 +89,6 @@ pub struct NodeupConfig {
     /// Whether the user configures time synchronization, so that kOps does not.
     #[serde(rename = "NTPUnmanaged")]
     pub ntp_unmanaged: bool,
-    /// Range of the node ports of Services.
     pub service_node_port_range: String,
     /// Lines of a sysctl file: kernel parameters and comments.
     pub sysctl_parameters: Vec<String>,
@@ -113,7 +112,7 @@ pub struct NodeupConfig {
     pub control_plane_config: Option<ControlPlaneConfig>,
     /// Settings of gossip, which distributes the cluster's names without DNS (kOps up to 1.36).
     pub gossip_config: Option<GossipConfig>,
-    /// The DNS zone of the cluster's names.
+    /// The name or id of the DNS zone that contains the cluster's names.
     #[serde(rename = "DNSZone")]
     pub dns_zone: String,
     #[serde(rename = "NvidiaGPU")]
@@ -226,7 +225,6 @@ pub struct StaticManifest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct APIServerConfig {
-    /// Domain of DNS names inside the cluster.
     #[serde(rename = "ClusterDNSDomain")]
     #[serde_with(skip_apply)]
     pub cluster_dns_domain: String,
@@ -237,7 +235,6 @@ pub struct APIServerConfig {
     #[serde(rename = "API")]
     #[serde_with(skip_apply)]
     pub api: APISpec,
-    /// How the API server authenticates users.
     pub authentication: Option<AuthenticationSpec>,
     /// Hash of the secret `encryptionconfig`: URL-safe base64 of the SHA-256 of the secret.
     pub encryption_config_secret_hash: String,

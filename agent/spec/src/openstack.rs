@@ -5,7 +5,6 @@ use serde_with::apply;
 
 use super::go_yaml::is_zero;
 
-/// Settings of a cluster on OpenStack.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -61,7 +60,6 @@ pub struct OpenstackBlockStorageConfig {
     /// Whether the volume driver ignores microversions of the volume API.
     #[serde(rename = "ignore-volume-microversion")]
     pub ignore_volume_microversion: Option<bool>,
-    /// Whether the driver serves metrics.
     pub metrics_enabled: Option<bool>,
     pub create_storage_class: Option<bool>,
     pub csi_plugin_image: String,
@@ -77,7 +75,6 @@ pub struct OpenstackBlockStorageConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackMonitor {
     pub delay: Option<String>,
-    /// Timeout of a health check.
     pub timeout: Option<String>,
     /// Number of failed health checks after which the load balancer stops using a member.
     pub max_retries: Option<i64>,

@@ -59,8 +59,8 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Also hides this value, and each of its lines of at least `SHORTEST_PART` bytes, plain and escaped for JSON. Also hides the whole
-    /// value in base64.
+    /// Also hides this value, and each line of it that has at least `SHORTEST_PART` bytes. Also hides the forms of these texts that are
+    /// escaped for JSON, and the base64 form of the whole value.
     #[must_use]
     pub fn hiding(mut self, value: &str) -> Redactor {
         self.secrets.extend(spellings(value));
@@ -69,7 +69,7 @@ impl Redactor {
     }
 
     /// Also hides a secret of the store: the whole secret and, if it is a document, each value in the document. If a value is base64, hides
-    /// its decoded text, too: `auth` of a registry is `user:password` in base64.
+    /// its decoded text, too. For example, `auth` of a registry is `user:password` in base64.
     #[must_use]
     pub fn hiding_secret(self, secret: &str) -> Redactor {
         let redactor = self.hiding(secret);
@@ -117,7 +117,8 @@ impl Redactor {
         })
     }
 
-    /// Also hides free text: the whole text and each of its longer lines. Texts that [`Redactor::showing`] makes public stay visible.
+    /// Also hides free text: the whole text, and each line that has at least `SHORTEST_PART` bytes. Texts that [`Redactor::showing`] makes
+    /// public stay visible.
     #[must_use]
     pub fn hiding_free_text(mut self, text: &str) -> Redactor {
         let decoded = decoded_base64(text);
@@ -172,8 +173,8 @@ impl Redactor {
         }
     }
 
-    /// Removes a partial hidden value from the end of a text that was cut within this value. The other functions would show the partial
-    /// value, because they only hide whole values.
+    /// Removes the beginning of a hidden value from the end of a text that was cut. Functions that only hide whole values would show this
+    /// part.
     pub fn before_cut<'a>(&self, text: &'a str) -> &'a str {
         let begins_hidden = |end: &str| {
             [&self.secrets, &self.free_text].into_iter().any(|hidden| {
@@ -216,8 +217,8 @@ impl Redactor {
     }
 }
 
-/// Returns the forms in which a value can occur in a text: the whole value and each of its lines of at least `SHORTEST_PART` bytes, plain
-/// and escaped for JSON. Also returns the whole value in base64.
+/// Returns the forms in which a value can occur in a text. The whole value, and each line that has at least `SHORTEST_PART` bytes, can
+/// occur unchanged or escaped for JSON. The whole value can also occur in base64.
 fn spellings(value: &str) -> Vec<String> {
     let whole = value.trim();
     let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_PART);

@@ -65,8 +65,7 @@ pub(crate) const fn dropped(from: &'static str) -> Move {
 pub(crate) struct Respelling<'a> {
     document: Value,
     source_file: &'a str,
-    /// The past moves, by the path to which a value was moved. Each item has the number of the move, and the path from which the value was
-    /// moved.
+    /// The past moves, by destination path. Each item has the number of the move, and the path from which the value came.
     done: BTreeMap<String, Vec<(usize, String)>>,
     /// The number of past moves.
     moves: usize,

@@ -38,7 +38,7 @@ pub fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
     shown
 }
 
-/// The lines of a text with placeholders, in a form that may be shown. The number of lines does not change.
+/// The lines of a text, with marks in place of placeholders and secrets. The number of lines does not change.
 pub fn shown_lines(text: &str) -> Vec<String> {
     let shown = Redactor::default().text(&without_placeholders(text));
     let shown: Vec<String> = shown.tokenize_lines().into_iter().map(str::to_owned).collect();

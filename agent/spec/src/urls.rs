@@ -15,7 +15,7 @@ pub fn shown_url(url: &str) -> String {
 }
 
 /// Splits an entry of `Assets` in nodeupconfig.yaml, `sha256@url[,mirror…]`, into the hash and the URLs. The hash is `None` if the entry
-/// has no hash. A URL may contain an `@`, too, in front of its host.
+/// has no hash. A URL may also contain an `@`, before the host.
 pub fn hash_and_urls(entry: &str) -> (Option<&str>, &str) {
     match entry.split_once('@') {
         Some((hash, urls)) if !hash.contains("://") => (Some(hash), urls),

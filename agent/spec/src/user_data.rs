@@ -42,7 +42,7 @@ pub(crate) enum NoKubeEnv {
 
 /// The name of the part with kOps' boot script in a MIME message (upstream: `AWSMultipartMIME`).
 const BOOT_SCRIPT: &str = "nodeup.sh";
-/// The number of hexadecimal digits of a digest of additional user-data parts.
+/// The length of a digest of user-data parts, in hexadecimal digits.
 const DIGITS: usize = 8;
 
 /// The beginnings of the lines that contain URLs of nodeup, in kOps' boot script and in `packaging/cloud-init/user-data`.
@@ -66,7 +66,7 @@ pub fn additional_parts_of_group(spec: &InstanceGroupSpec) -> String {
     digest_of_parts(parts)
 }
 
-/// A digest like [`additional_parts_of_group`], of all parts of a machine's user-data except kOps' boot script. `None` if the user-data is
+/// The digest of a machine's user-data without kOps' boot script, in the form of [`additional_parts_of_group`]. `None` if the user-data is
 /// not from kOps.
 pub fn additional_parts_of_machine(user_data: &[u8]) -> Option<String> {
     find_kube_env(user_data).ok()?;

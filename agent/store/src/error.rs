@@ -51,9 +51,9 @@ pub enum StoreError {
     Refused {
         url: String,
         status: u16,
-        /// S3's error code. It may be empty.
+        /// The store's error code. It may be empty.
         code: String,
-        /// S3's message. It may be empty.
+        /// The store's message. It may be empty.
         message: String,
     },
     #[error(

@@ -28,7 +28,7 @@ pub(crate) enum Failure {
     /// This machine may not read the file.
     Forbidden {
         said: Said,
-        /// Advice for another reason than a missing permission. `None` means the advice to grant the permission.
+        /// The advice for the reason in `said`. `None` means the default advice: grant the missing permission.
         advice: Option<String>,
     },
     /// The store answers with an error that no other variant describes.

@@ -101,7 +101,7 @@ fn versions(path: &Path, url: &str, first: &str, last: &str) -> Result<BTreeMap<
     while let Some(folder) = folders.pop() {
         for name in list(&path.join(&folder), url)? {
             let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-            // A dangling link has no metadata, and neither has a file that was deleted after the folder was listed. Both are skipped.
+            // Skips dangling links, and files that were deleted after the folder was listed, because they have no metadata.
             let Ok(metadata) = fs::metadata(path.join(&name)) else { continue };
             let may_hold = first.starts_with(&format!("{name}/")) || name.as_str() >= first;
             if metadata.is_dir() && may_hold && name.as_str() <= last {

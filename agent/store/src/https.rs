@@ -32,7 +32,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
     Box::pin(ready(Https::new(&setup).map(|https| Box::new(https) as Box<dyn Backend>)))
 }
 
-/// Splits `HOST/PATH`. Rejects a URL with a login or a query, because messages and records of runs would show it.
+/// Splits `HOST/PATH`. Rejects a URL with a login or a query, because messages and records of runs would show the URL.
 pub(crate) fn split(rest: &str) -> Result<Split<'_>, Misspelt> {
     let misspelt = |problem| Err(Misspelt { problem, example: "HOST/CLUSTER" });
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));

@@ -40,7 +40,7 @@ pub enum Found<T, D = StoreError> {
     /// The file exists and has this content.
     There(T),
     Absent,
-    /// This machine may not read the file, for this reason. The file may exist or be missing.
+    /// Why this machine may not read the file. The file may exist or be missing.
     Denied(D),
 }
 
@@ -70,7 +70,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes all stores. `--store-mirror URL=DIR` replaces everything below a URL by a folder.
+    /// `store_mirrors` has the arguments of `--store-mirror`. Each argument `URL=DIR` replaces everything below a URL by a folder.
     pub fn new(store_mirrors: &[String]) -> Result<Store, StoreError> {
         let mirrors = store_mirrors.iter().map(|argument| argument.parse()).collect::<Result<_, _>>()?;
         Ok(Store {

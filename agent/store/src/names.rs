@@ -20,8 +20,8 @@ pub(crate) fn prefix(folder: &Place) -> String {
     }
 }
 
-/// The names directly below a folder, sorted and without duplicates. `all` has the full names of objects and folders. Some tools make an
-/// object for the folder itself, whose name is the prefix. The result omits this object.
+/// The names directly below a folder, sorted and without duplicates. `all` has the full names of objects and folders. The result omits an
+/// object with the name `prefix`, which some tools make for the folder itself.
 pub(crate) fn directly_below(prefix: &str, all: Vec<String>) -> Vec<String> {
     let below = |name: String| Some(name.strip_prefix(prefix)?.trim_end_matches('/').to_owned());
     let mut names: Vec<String> = all.into_iter().filter_map(below).filter(|name| !name.is_empty()).collect();

@@ -251,7 +251,7 @@ impl S3 {
         }
     }
 
-    /// If a request was not sent, finds out whether credentials are missing. The SDK gives the same error for other reasons.
+    /// If a request was not sent, finds out whether credentials are missing. The SDK's error does not say so.
     async fn explain(&self, failure: S3Failure) -> S3Failure {
         let S3Failure::NotSent { cause } = failure else { return failure };
         match &self.credentials {
@@ -294,8 +294,8 @@ fn version(object: &Object) -> String {
     }
 }
 
-/// Requests the region of a bucket from S3, because the redirect did not contain the region. Two regions have special names: an empty name
-/// means us-east-1, and `EU` means eu-west-1.
+/// Requests the region of a bucket from S3, if a redirect does not contain the region. Two regions have special names: an empty name means
+/// us-east-1, and `EU` means eu-west-1.
 async fn region_by_asking(client: &Client, bucket: &str) -> Result<Region, S3Failure> {
     let answer = client.get_bucket_location().bucket(bucket).send().await?;
     Ok(Region::new(match answer.location_constraint().map(|region| region.as_str().to_owned()) {

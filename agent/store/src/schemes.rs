@@ -94,12 +94,12 @@ const NEVER_READ: [(&str, &str); 3] = [
          URL",
     ),
     (
-        // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, whose operations all fail.
+        // In upstream, all operations on such a URL fail (`KubernetesPath` in util/pkg/vfs/k8sfs.go).
         "k8s",
         "the API server in which kOps stores the cluster has no files for nodes, and kOps' own nodeup cannot read any there; set \
          spec.configStore.base to a store with files for nodes",
     ),
-    // Upstream: `buildMemFSPath` in util/pkg/vfs/context.go.
+    // Upstream defines this scheme in `buildMemFSPath` (util/pkg/vfs/context.go).
     ("memfs", "it is the memory of one process, in tests of kOps; give the ConfigBase of a cluster"),
 ];
 
@@ -111,7 +111,8 @@ pub(crate) struct Scheme {
     split: fn(&str) -> Result<Split<'_>, Misspelt>,
     /// Makes the backend. It is called before the first request.
     pub(crate) open: fn(Setup) -> Opening,
-    /// Whether downloads may be in this store. A download from a file on this machine needs no store.
+    /// Whether downloads from this store need the store's backend. `false` for `https`, `http` and `file`, whose URLs need no backend for a
+    /// download.
     locates: bool,
     /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,
@@ -181,7 +182,7 @@ fn unsupported(url: &str, scheme: &str) -> StoreError {
     StoreError::Unsupported { url: url.to_owned(), scheme: scheme.to_owned(), supported }
 }
 
-/// Whether a store may contain the download at this URL.
+/// Whether a download from this URL needs the backend of a store.
 pub(crate) fn locates(url: &str) -> bool {
     url.split_once("://")
         .is_some_and(|(name, _)| SCHEMES.iter().any(|scheme| scheme.locates && scheme.name == name))

@@ -224,7 +224,7 @@ impl Cluster {
         self.folder.path().join(LATER_DOWNLOADS)
     }
 
-    /// The control plane whose servers the test uses: its API server and its bootstrap server.
+    /// The control plane whose API server and bootstrap server the test uses.
     pub fn asked(&self) -> &Member {
         &self.members[self.asked.load(Ordering::Relaxed)]
     }
@@ -340,8 +340,8 @@ pub fn has_condition(object: &Value, kind: &str) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
 }
 
-/// Builds the files of the mirror, and returns their folder. It contains `downloads/`, and `release/` with the agent under test in nodeup's
-/// place.
+/// Builds the files of the mirror, and returns their folder. The folder contains `downloads/`, and `release/` with the agent under test in
+/// nodeup's place.
 fn built(kube: &Path) -> PathBuf {
     let printed = Command::new(path_of("../vm-tests/lib/built"))
         .arg(agent())

@@ -11,7 +11,7 @@ use crate::cluster::{BATCH, Cluster, Member, has_condition};
 use crate::rollout::CORDONED_SINCE;
 use crate::{fake_nodes, ordered, quorum, workload};
 
-/// The number of pods of the guarded workload. At first, its PodDisruptionBudget protects all of them, so that drains wait.
+/// The number of pods of the guarded workload. At first, a PodDisruptionBudget protects all pods of the workload, so that drains wait.
 const GUARDED: usize = 2;
 /// How long the API server is unreachable. The cluster treats a kubelet as failed after 50 s without a report.
 const AWAY: Duration = Duration::from_secs(20);
@@ -60,7 +60,7 @@ pub fn another_controller_ends_a_rollout(cluster: &Cluster) {
 }
 
 /// Starts a rollout that sets `max_pods` and drains all workers. Waits until the guarded workload's PodDisruptionBudget blocks the drain of
-/// each worker. Returns the rollout's orders to the workers, which are in their Nodes.
+/// each worker. Returns the orders that the rollout has written into the workers' Nodes.
 fn begin(cluster: &Cluster, guarded: usize, max_pods: &str) -> Vec<Value> {
     workload::guard(cluster, guarded, guarded, 0);
     ordered::change_max_pods(cluster, max_pods);

@@ -20,15 +20,15 @@ use crate::liars::Newcomer;
 
 /// The timeout for a slot or a certificate.
 const TIMEOUT: Duration = Duration::from_secs(280);
-/// The first pause between two requests for a slot. Later pauses grow up to `LONGEST_PAUSE`. They are shorter than an agent's pauses, but
-/// the server's rate limit allows them.
+/// The first pause between two requests for a slot. Later pauses grow up to `LONGEST_PAUSE`. An agent makes longer pauses, but the server's
+/// rate limit also allows these shorter ones.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
 /// The pause between two status reports of a Node. The cluster treats a kubelet as failed after 50 s without a report.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
-/// The annotation of a Node with the rollout's order, which is a command to this node.
+/// The annotation in which a rollout writes its order to a Node. An order is a command to the node.
 pub const ORDER: &str = "kops-agent/follow";
 /// The annotation of a Node with the outcome of the order, as the node reports it.
 pub const OUTCOME: &str = "kops-agent/followed";
@@ -81,7 +81,7 @@ impl FakeNode {
         self.until_told(cluster, "acquire", max_unavailable, true);
     }
 
-    /// Repeats this request until the server responds that the Node has a slot, or, if `is_granted` is false, that it has none.
+    /// Repeats the slot request with this `action` until the field `granted` of the response equals `is_granted`.
     fn until_told(&self, cluster: &Cluster, action: &str, max_unavailable: u32, is_granted: bool) {
         let body = json!({"action": action, "maxUnavailable": max_unavailable}).to_string();
         let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
@@ -115,13 +115,12 @@ impl FakeNode {
         assert_eq!(status, StatusCode::OK, "{}: {said}", self.id);
     }
 
-    /// Patches `node` with the credentials of this fake Node. `None` if the API server does not answer.
+    /// Patches `node`, authenticated as this fake Node. `None` if the API server does not answer.
     pub fn patch(&self, cluster: &Cluster, node: &str, patch: &Value) -> Option<Answer> {
         self.try_api_server(cluster, Method::PATCH, &format!("/api/v1/nodes/{node}"), MERGE_PATCH, patch)
     }
 
-    /// Reports that the Node is Ready and runs the configuration with this hash. `None` if the API
-    /// server does not answer.
+    /// Reports that the Node is Ready and has converged to the configuration with this hash. `None` if the API server does not answer.
     pub fn reports(&self, cluster: &Cluster, hash: &str) -> Option<Answer> {
         let conditions = json!([
             {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now()},
@@ -145,7 +144,7 @@ impl FakeNode {
     pub fn obeys(&self, cluster: &Cluster) {
         let order = self.order(cluster);
         let hash = order.as_ref().and_then(|order| order["hash"].as_str());
-        // While the control plane changes, its API server does not answer. Then a later call reports the outcome.
+        // The API server does not answer while the control plane changes. In this case, the next call reports the outcome.
         if self.reports(cluster, hash.unwrap_or(OLD)).is_some()
             && let Some(order) = &order
         {
@@ -240,7 +239,7 @@ fn certificate_of(cluster: &Cluster, client: &Client, newcomer: &Newcomer) -> St
             return certificates["Certs"]["kubelet"].as_str().unwrap().to_owned();
         }
         assert!(begun.elapsed() < TIMEOUT, "no certificate is given: {answer:?}");
-        // The server accepts a token only once. Tokens differ only in their time, in whole seconds.
+        // The server accepts a token only once. Two tokens of the same second are equal, so the next request waits a second.
         thread::sleep(FIRST_PAUSE);
     }
 }

@@ -14,7 +14,7 @@ const NODE_TIMEOUT: &str = "45";
 const HONEST: u8 = 45;
 const CLAIMS_TO_BE_CURRENT: u8 = 46;
 const LIES: [(u8, Lie); 3] = [(47, Lie::Time), (48, Lie::Hash), (49, Lie::Progress)];
-/// The time in the far future to which a liar moves the times of its order.
+/// The far-future time that a liar writes into its order.
 const LATER: &str = "2099-01-01T00:00:00Z";
 
 #[derive(Clone, Copy)]
@@ -62,8 +62,8 @@ pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     fake_nodes::leave(cluster, &fakes[..1]);
 }
 
-/// If only one node of each group may change at a time, the first liar blocks its group until it has failed. The other groups are
-/// done earlier. No second liar gets an order. An abort ends the rollout.
+/// If only one node of each group may change at a time, the first liar blocks its group until it has failed. The other groups are done
+/// before this liar fails. No second liar gets an order. An abort ends the rollout.
 fn a_liar_holds_only_its_group(cluster: &Cluster, fakes: &[FakeNode]) {
     ordered::change_max_pods(cluster, "45");
     let current = ordered::hash_of(cluster, BATCH);

@@ -4,8 +4,8 @@ use std::io::{self, Read as _};
 
 use crate::cluster::Cluster;
 
-/// If `tests/cluster/run --keep` started the test, dropping this value waits until standard input ends. Until
-/// then, the machines stay on.
+/// With `tests/cluster/run --keep`, the drop of this value waits until standard input ends, so the machines
+/// stay on until then.
 pub struct Kept<'a>(pub &'a Cluster);
 
 impl Drop for Kept<'_> {

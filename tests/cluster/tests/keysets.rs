@@ -43,7 +43,7 @@ impl Store {
         self.keyset(keyset)["spec"]["primaryId"].as_str().unwrap().to_owned()
     }
 
-    /// The certificate and the private key of a keyset's primary key.
+    /// The primary key of a keyset, with its certificate.
     pub fn primary(&self, keyset: &str) -> Keyset {
         let (id, document) = (self.primary_id(keyset), self.keyset(keyset));
         let keys = document["spec"]["keys"].as_sequence().unwrap();

@@ -13,19 +13,18 @@ use crate::upgrade::{kubelets, write};
 use crate::workload;
 use crate::world::World;
 
-/// The versions of kOps. The machines boot from a store of `OLD`. `NEW` is the release after `OLD`.
+/// The versions of kOps. The machines boot from a store that `OLD` has written. `NEW` is the release after `OLD`.
 const OLD: &str = "1.35.2";
 const NEW: &str = "1.36.2";
 const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 
-/// The software of a cluster whose store kOps 1.35 has written. kubelet has release 1.34, and the other programs have the newest
-/// built releases.
+/// The software of a cluster of kOps 1.35. kubelet has release 1.34. All other programs are those of `tests/kube`.
 pub fn of_old_kops() -> Software {
     let releases = Programs::newest().with_kubelet_1_34().releases;
     Software { releases, kops: Some(OLD), publish, packages: None }
 }
 
-/// Publishes kOps' own programs, and the built images under the names of Kubernetes 1.34. The mirror already has kubelet 1.34.
+/// Publishes kOps' own programs, and the built images with the tags of Kubernetes 1.34. The mirror already has kubelet 1.34.
 fn publish(software: &Software, folder: &Path, world: &World) {
     for (path, content) in [OLD, NEW].into_iter().flat_map(released_store::downloads) {
         write(&folder.join(&path[1..]), &content);
@@ -34,9 +33,9 @@ fn publish(software: &Software, folder: &Path, world: &World) {
     world.serve_images(assets::images(Path::new(built.trim()), &software.releases));
 }
 
-/// The store changes as by `kops update cluster` of the next kOps. A rollout applies the change to the control plane and then to
-/// the workers. Kubernetes stays at its release. No Node is lost, no pod of a worker ends, no request to the workload fails, and
-/// no unit fails. Afterwards, a plan contains no change.
+/// The test changes the store as `kops update cluster` of the next kOps does. A rollout applies the change to the control plane and then to
+/// the workers. Kubernetes stays at its release. No Node is lost, no pod of a worker ends, no request to the workload fails, and no unit
+/// fails. Afterwards, a plan contains no change.
 pub fn the_next_kops_is_taken_up(cluster: &Cluster) {
     are_written_by(cluster, OLD);
     let (user_data, uids, pods) = (boot_configs(cluster), cluster.uids(), workload::pods_of_workers(cluster));

@@ -15,7 +15,7 @@ use crate::scene::{has_labels_of_its_group, taints_of};
 use crate::{cloud_controller, workload};
 
 pub const AT_BOOT: &str = "kops-configuration.service";
-/// The numbers of the Nodes without machines that join at the same time. A number is the last byte of a Node's address.
+/// The numbers of the Nodes that join at the same time. These Nodes have no machines. A number is the last byte of a Node's address.
 const JOINING: RangeInclusive<u8> = 101..=120;
 const WIDGET: &str = "addons/widgets.example.com/v1.yaml";
 

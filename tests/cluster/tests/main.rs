@@ -129,7 +129,7 @@ fn blank_machines_become_a_cluster() {
         step(name);
         let since = Instant::now();
         scenario(&cluster);
-        // Printed now, so that a failure of a later scenario does not lose this duration.
+        // The duration is printed immediately, so that it is not lost if a later scenario fails.
         println!("| {name} | {:.0} s |", since.elapsed().as_secs_f32());
     }
     if let Some(file) = std::env::var_os("KOPS_AGENT_CLUSTER_PICTURE") {

@@ -21,7 +21,7 @@ pub const MACHINES: [Plan; 5] = [
     cluster::MACHINES[2],
 ];
 
-/// Software with the minor release of Kubernetes before the built release.
+/// Software whose Kubernetes is one minor release older than the Kubernetes of `tests/kube`.
 pub fn release_before() -> Software {
     let newest = &assets().releases.kubernetes;
     let [major, minor, patch]: [&str; 3] = newest.split('.').collect::<Vec<_>>().try_into().unwrap();

@@ -24,14 +24,14 @@ const KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
 const OF_ROLLOUT: [u8; 2] = [41, 42];
 const OF_STOPPED: [u8; 2] = [43, 44];
 const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
-/// The disk space that the measured rollout makes kubelets reserve. No other scenario uses this value.
+/// The disk space that kubelets reserve after the measured rollout. No other scenario uses this value.
 const MEASURED: &str = "7Mi";
 /// The time that a rollout to two workers may take in addition to two restarts of kubelet.
 const BESIDE_RESTARTS: Duration = Duration::from_secs(10);
 
-/// All nodes apply the setting. The control plane is first. The two workers, which are the canaries, are next. A Node without a
-/// machine in each group is last. The workers are drained: their pods end slowly, and a PodDisruptionBudget keeps one of them
-/// running. No request to these pods fails. The user-data stays. A second rollout, without drains, is measured.
+/// All nodes apply the setting. The control plane is first. The two workers, which are the canaries, are next. In each group of workers, a
+/// Node without a machine is last. The workers are drained: their pods end slowly, and a PodDisruptionBudget keeps one of them running. No
+/// request to these pods fails. The user-data stays. A second rollout, without drains, is measured.
 pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     let before = boot_configs(cluster);
     let witness = Witness::begins(cluster);
@@ -67,7 +67,7 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     a_setting_takes_little_more_than_its_restarts(cluster);
 }
 
-/// A kubelet setting reaches both workers, without a drain, in the time of two restarts of kubelet and 10 s. The measurement begins
+/// Without a drain, a kubelet setting reaches both workers within the time of two restarts of kubelet plus 10 s. The measurement begins
 /// when the leading controller has begun the rollout. Prints the measured times, and the time from power-on until these machines were
 /// Ready.
 #[allow(clippy::print_stdout)]
@@ -118,8 +118,8 @@ pub fn lease_renewed(cluster: &Cluster, member: &Member) -> Option<String> {
     cluster.kubectl(&["get", "lease", member.id, "--namespace=kube-node-lease", time])
 }
 
-/// Checks the sequence of the rollout. The control plane's turn ended before the canaries got orders. The canaries' turns ended
-/// before the other nodes got orders. Each kubelet restarted within its node's turn, after the pods had ended.
+/// Checks the sequence of the rollout. The control plane released its slot before the canaries got orders. The canaries released their
+/// slots before the other nodes got orders. Each kubelet restarted while its node held the slot, after the pods had ended.
 fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     let turn = |member: &Member| -> Turn {
         let mut turns = states.turns.iter().filter(|turn| turn.node == member.id);
@@ -161,7 +161,7 @@ pub fn said_by_orders(member: &Member) -> String {
     member.machine.run(&["journalctl", "--no-pager", "--unit", "kops-agent-follow.service"])
 }
 
-/// The group that owns the slots of an instance group's nodes. All control planes share one slot.
+/// The group for which an instance group's nodes take slots. All control planes share one slot.
 fn slots_of(group: &str) -> &str {
     if store::is_control_plane(group) { "control-plane" } else { group }
 }
@@ -254,7 +254,6 @@ fn join(cluster: &Cluster, numbers: [u8; 2]) -> Vec<FakeNode> {
     fakes
 }
 
-/// The boot config of each machine's user-data.
 pub fn boot_configs(cluster: &Cluster) -> Vec<String> {
     cluster.members.iter().map(|member| member.machine.read(BOOT_CONFIG)).collect()
 }

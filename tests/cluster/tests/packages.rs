@@ -22,11 +22,11 @@ use crate::{agent, ordered, workload};
 pub const MACHINES: [Plan; 2] = [cluster::MACHINES[0], cluster::MACHINES[1]];
 /// The path of kops-agent after its package is installed.
 pub const PROGRAM: &str = "/usr/bin/kops-agent";
-/// The first rollout begins when no process has begun or ended for this time, because components of a new control plane may restart.
+/// In a new control plane, components may restart. So the first rollout begins when no process has begun or ended for this time.
 const STEADY: Duration = Duration::from_secs(20);
 /// While this file exists, dpkg pauses between unpacking and configuring kops-agent ([`hold_dpkg`]).
 const HOLD: &str = "/run/hold-dpkg";
-/// The hook creates this file when dpkg pauses.
+/// The hook of [`hold_dpkg`] creates this file when dpkg pauses.
 const IS_HELD: &str = "/run/dpkg-is-held";
 const HOOK: &str = "/usr/local/sbin/hold-dpkg";
 const HOOK_SETTING: &str = "/etc/dpkg/dpkg.cfg.d/hold";

@@ -31,7 +31,7 @@ pub const MACHINES: [Plan; 4] = [
     cluster::MACHINES[1],
 ];
 const LEASE: &str = "kops-controller-leader";
-/// How long the etcd stays stopped after the rollout has begun to wait for it. The controller decides at least every 5 s, so it
+/// How long the test waits before it continues the stopped etcd. The controller decides at least every 5 s which nodes may change. So it
 /// decides at least once in this time.
 const STOPPED: Duration = Duration::from_secs(10);
 
@@ -80,7 +80,7 @@ pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
     left.machine
         .until("our controller knows that it has none", || (complaints(left) > complained).then_some(()));
     for member in members {
-        // The hourly timer runs this command if an operator sets `ARGUMENTS=--repair`.
+        // The hourly timer runs the command below if an operator sets `ARGUMENTS=--repair`.
         let run = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect"];
         let environment = ["/etc/environment", "/etc/sysconfig/kops-configuration"]
             .map(|file| format!("--property=EnvironmentFile=-{file}"));

@@ -20,8 +20,8 @@ pub const CORDONED_SINCE: &str = "kops-agent/cordoned-since";
 /// The transient unit in which the test runs the agent on the worker of `batch`.
 const BY_HAND: &str = "rollout.service";
 
-/// The change reaches every node, and no group has more taken slots than allowed. At the end, no cordon and no slot of the
-/// killed runs remains.
+/// A changed kubelet setting reaches both workers, and no group has more taken slots than allowed. The test kills some runs. At the end, the
+/// cordons and slots of these runs are gone.
 pub fn paced(cluster: &Cluster) {
     let witness = Witness::begins(cluster);
     let fakes = join(cluster);

@@ -75,8 +75,8 @@ fn roll_out(cluster: &Cluster, what: &str) {
     }
 }
 
-/// Each kubelet still renews its Lease. The condition Ready is not enough, because it stays True for a while after kubelet loses its
-/// access.
+/// Each kubelet still renews its Lease. The condition Ready is not enough, because it stays True for a while after the API server rejects
+/// kubelet.
 fn kubelets_are_at_work(cluster: &Cluster) {
     let renewed = |member: &Member| ordered::lease_renewed(cluster, member);
     let before: Vec<String> = cluster.members.iter().map(|member| renewed(member).unwrap()).collect();

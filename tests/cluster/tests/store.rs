@@ -37,7 +37,7 @@ const CRI_OF_1: &str = r#"plugins."io.containerd.grpc.v1.cri""#;
 const CRI_OF_2: &str = r#"plugins."io.containerd.cri.v1.runtime""#;
 /// With this setting, containerd does not lower the OOM score of pods. The test host may forbid lower scores.
 const OOM_SCORE: &str = "restrict_oom_score_adj";
-/// The folder of the CNI plugins. The default of Debian's containerd 1.7 differs from kOps' folder.
+/// containerd's setting for the folder of the CNI plugins. Without it, Debian's containerd 1.7 uses a different folder than kOps.
 const PLUGIN_FOLDER: &str = "cni.bin_dir";
 
 pub struct Store {
@@ -93,8 +93,8 @@ impl Store {
         fs::create_dir_all(pod.parent().unwrap()).unwrap();
         fs::write(pod, &self.channels_pod).unwrap();
         released_store::write_as(&self.example, kops).unwrap();
-        // kOps up to 1.35 writes the configuration of containerd 1, which has another name for the plugin. At an upgrade of kOps, the
-        // operator changes this setting.
+        // kOps up to 1.35 writes the configuration of containerd 1, in which the plugin has a different name. An operator who upgrades kOps
+        // must rename the plugin in this setting.
         let [of_1, of_2] = [CRI_OF_1, CRI_OF_2].map(|plugin| format!("{plugin}.{OOM_SCORE}"));
         let (plugin, other) = if kops < "1.36" { (of_1, of_2) } else { (of_2, of_1) };
         self.configure_containerd(&format!("{{'{plugin}': 'true', '{other}': null}}"));
@@ -218,7 +218,7 @@ impl Store {
     }
 
     fn boot_config(&self, group: &str) -> String {
-        // The boot config of the example's group with the same role. Its fields suit every group with that role.
+        // The example's boot config for the role of `group`. Its fields suit every group with this role.
         let of = if is_control_plane(group) { CONTROL_PLANE } else { NODES };
         let example = fs::read_to_string(self.example.kube_env(of)).unwrap();
         let mut config: Value = serde_yaml::from_str(&example).unwrap();
@@ -236,7 +236,7 @@ impl Store {
         serde_yaml::to_string(&config).unwrap()
     }
 
-    /// A line for each download: its hash and its URL. kOps reads the hash from a file beside the download.
+    /// A line for each download: its hash and its URL. As in kOps, the hash comes from the `.sha256` file beside the download.
     fn hashes(&self) -> String {
         let mut lines = String::new();
         let mut folders: Vec<(PathBuf, &Path)> =
@@ -259,7 +259,6 @@ impl Store {
     }
 }
 
-/// Whether the machines of the instance group with this name are control planes.
 pub fn is_control_plane(group: &str) -> bool {
     group.starts_with("control-plane")
 }

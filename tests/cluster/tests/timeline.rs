@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
-/// The maximum of a ratio: the time until the last Node of a new cluster is Ready, divided by the same time of machines that
-/// already have all files and images.
+/// A new cluster may take at most this many times as long until its last Node is Ready as machines that already have all files and
+/// images.
 pub const RATIO: f64 = 1.5;
 /// The units of the agent and of the boot script. [`floor`] boots the machines without these units.
 const OURS: [&str; 4] = [
@@ -105,7 +105,7 @@ pub fn table(rows: &[Row]) -> String {
     table
 }
 
-/// The table of the rows and the floor, and the ratio of the times until the last Node is Ready.
+/// A table with the rows and the durations of [`floor`]. The line below the table compares how long the last Node took in both cases.
 pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String {
     let mut table = format!("{HEADS} Ready with all on its disk, s |\n{RULES} ---: |\n");
     for (row, (_, alone)) in rows.iter().zip(floor) {
@@ -160,7 +160,6 @@ fn last_of(ready: &[(&str, Duration)]) -> f64 {
     last(ready.iter().map(|(_, ready)| ready.as_secs_f64()))
 }
 
-/// Draws the rows as an SVG file.
 pub fn draw(rows: &[Row], floor: &[(&'static str, Duration)], file: &Path) {
     const SECOND: f64 = 24.0;
     const LEFT: f64 = 110.0;

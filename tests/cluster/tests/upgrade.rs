@@ -65,7 +65,7 @@ pub fn all_run(cluster: &Cluster, release: &str) {
     api_servers_run(cluster, release);
 }
 
-/// Checks the release of each API server. The test then continues with the last API server.
+/// Checks the release of each API server. Afterwards, the test uses the last of these API servers.
 pub fn api_servers_run(cluster: &Cluster, release: &str) {
     for control_plane in cluster.control_planes() {
         cluster.ask(control_plane);
@@ -85,8 +85,8 @@ pub fn name_release(cluster: &Cluster, old: &str, new: &str) {
     fs::write(file, changed).unwrap();
 }
 
-/// Another patch release, usually the next. Its number has as many characters as `release`, so that it can replace `release` in
-/// programs.
+/// A different patch release of the same minor release, usually the next one. Its number has as many characters as `release`, so that it
+/// can replace `release` in programs.
 pub fn next_patch(release: &str) -> String {
     let (minor, patch) = release.rsplit_once('.').unwrap();
     let next = if patch.ends_with('9') {
@@ -124,7 +124,7 @@ pub fn publish(releases: &Releases, downloads_folder: &Path, world: &World) {
     }
     let folders = [folder.path()];
     let program = |name: &str, version: &str| machine_store::program_in(&folders, name, version);
-    // kOps requests the hashes of all architectures.
+    // kOps requests the hashes of all architectures, so stand-ins are published for the other architecture.
     let mut downloads = releases.stand_ins().unwrap();
     downloads.extend(releases.downloads(OWN_ARCHITECTURE, Compression::none(), program).unwrap());
     let known = built_releases.stand_ins().unwrap();
@@ -136,7 +136,7 @@ pub fn publish(releases: &Releases, downloads_folder: &Path, world: &World) {
     world.serve_images(images);
 }
 
-/// The bytes of a program in which `new` replaces `old`. Both must have the same length.
+/// Returns the bytes of `program`, with `new` in place of each `old`. Both texts must have the same length.
 pub fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
     let replace = format!("s/{}/{new}/g", old.replace('.', "\\."));
     let sed = Command::new("sed").env("LC_ALL", "C").arg(replace).arg(program).output().unwrap();

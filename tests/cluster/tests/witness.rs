@@ -52,8 +52,8 @@ impl Witness<'_> {
         for Member { machine, .. } in control_planes {
             for (name, asked) in WATCHED {
                 let (unit, file) = (unit(name), file(name));
-                // If the only API server restarts, no other watch gets the events that its watch misses. So the watch ends, and `states`
-                // fails.
+                // With one control plane, no second watch can get the events that this watch misses when the API server restarts. So the
+                // watch ends, and `states` fails.
                 let shell = match control_planes.len() {
                     1 => format!("exec {kubectl} >{file}"),
                     _ => format!("while true; do {kubectl}; sleep 1; done >{file}"),
@@ -184,7 +184,8 @@ impl States {
         }
     }
 
-    /// Checks states since [`guard_for_drains`](crate::workload::guard_for_drains): pods were drained, the budget was kept, and no Node stays cordoned.
+    /// Checks what happened since [`guard_for_drains`](crate::workload::guard_for_drains): pods were drained, the budget was kept, and no
+    /// Node stayed cordoned.
     pub fn are_of_drains(&self) {
         assert!(self.cordoned.is_empty(), "{:?} stay cordoned", self.cordoned);
         assert_eq!(

@@ -12,8 +12,7 @@ const PORT: u16 = 8080;
 /// The name of the Deployment that every test cluster runs, and of its service.
 pub const OWN: &str = "hello";
 pub const SERVICE_PORT: u16 = 80;
-/// The number of requests to the service. If two machines serve them, each machine gets a request with a probability of more than
-/// 0.999999.
+/// The number of requests to the service. With two machines, the probability that both get a request is above 0.999998.
 const ASKED: usize = 20;
 
 struct Pod {
@@ -79,8 +78,8 @@ pub fn runs_on_all_workers(cluster: &Cluster) {
     assert_eq!(nodes, workers);
 }
 
-/// On each node, one pod sends requests. The pod addresses reach every pod, on all machines. The service address reaches pods of all
-/// workers.
+/// On each node, one pod sends requests. Requests to pod addresses reach every pod on all machines. Requests to the service address reach
+/// pods of all workers.
 pub fn pods_reach_each_other(cluster: &Cluster) {
     let pods = pods_there_are(cluster);
     let service = cluster.control_plane().until("the service is there", || cluster.get("service", OWN));
@@ -147,7 +146,6 @@ pub fn is_started_again(cluster: &Cluster, worker: &Member, before: &[String]) {
     });
 }
 
-/// The HTTP URL of a port at an IPv4 or IPv6 address.
 pub fn url_of(address: &str, port: u16) -> String {
     format!("http://{}", SocketAddr::new(address.parse().unwrap(), port))
 }

@@ -37,7 +37,7 @@ const SERVERS: [(&str, &str); 6] = [
     ("sts", "sts.eu-west-1.amazonaws.com"),
 ];
 
-/// The stand-in servers that the machines use. Dropping this value stops the servers, so the machines must end earlier.
+/// The stand-in servers that the machines use. Dropping this value stops the servers, so end the machines first.
 pub struct World {
     pub ec2: Ec2,
     pub sts: Sts,

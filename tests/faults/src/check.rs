@@ -101,8 +101,8 @@ impl Expected {
         &self.random
     }
 
-    /// The problems of a tree after a fault. The content of each file with a final name must be from before the run, from after
-    /// the run, or from before the rollback.
+    /// The problems of a tree after a fault. Each file with a final name must have its content from one of three times: before the run,
+    /// after the run, or before the rollback.
     pub fn half_done(&self, tree: &Tree) -> Vec<String> {
         let (before, wanted, now) = (self.before.entries(), self.wanted.entries(), tree.entries());
         let tried = self.tried.as_ref().map(Tree::entries).unwrap_or_default();
@@ -171,8 +171,8 @@ fn shown(entries: &BTreeMap<String, &Node>) -> Vec<String> {
     shown.map(|(path, node)| format!("/{path} has a key or a token in it and mode {:o}", node.mode)).collect()
 }
 
-/// The content of a file, in which `…` replaces random data. Random data is a long sequence of letters and digits, also over
-/// several lines.
+/// The content of a file, in which `…` replaces random data. Random data is a long sequence of letters and digits, which may span several
+/// lines.
 pub(super) fn form(bytes: &[u8]) -> String {
     let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let text = String::from_utf8_lossy(bytes);
@@ -202,7 +202,7 @@ pub(super) fn form(bytes: &[u8]) -> String {
     lines.concat()
 }
 
-/// The problem that the certificate at `path` does not match its key. `None` if both match, or if one is missing.
+/// A problem if the certificate at `path` does not match its key. `None` if they match, or if one of them is missing.
 pub(super) fn apart(path: &str, now: &BTreeMap<String, &Node>) -> Option<String> {
     let text = |path: &str| match &now.get(path)?.body {
         Body::File(bytes) => String::from_utf8(bytes.to_vec()).ok(),

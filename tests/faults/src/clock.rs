@@ -31,9 +31,8 @@ const WORD: u64 = 8;
 /// The maximum number of words in the environment of a program.
 const MOST_WORDS: u64 = 1 << 16;
 
-/// Runs a command with this clock until it ends. Kills the command after `longest`. The command has only the environment
-/// and arguments that `command` sets. Its standard error goes to `stderr`. Calls `asked` after each request of the command
-/// for the time.
+/// Runs a command with this clock until it ends. Kills the command after `longest`. The command has only the environment and arguments that
+/// `command` sets. Its standard error goes to `stderr`. Calls `asked` each time the command has requested the time.
 pub fn run(
     command: &Command,
     stderr: File,
@@ -56,7 +55,7 @@ pub fn run(
     let (done, ended) = channel();
     let pid = traced.pid;
     let watch = thread::spawn(move || kill_late(pid, &ended, longest));
-    // The end of its input makes the shell execute the command.
+    // When its standard input ends, the shell executes the command.
     drop(child.stdin.take());
     let status = traced.to_its_end();
     drop(done);
@@ -81,7 +80,7 @@ impl Traced<'_> {
     fn to_its_end(&self) -> anyhow::Result<ExitStatus> {
         let mut memory = None;
         loop {
-            // `__WNOTHREAD` waits only for processes that this thread traces, because other threads run other agents.
+            // With `__WNOTHREAD`, waitpid waits only for processes that this thread traces. Other threads trace other agents.
             let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))
                 .context("waiting for the agent")?;
             let (pid, signal) = match status {
@@ -168,9 +167,8 @@ impl Memory {
         self.set_word(at, self.word(at)?.wrapping_add_signed(seconds))
     }
 
-    /// Hides the vDSO from a program that has just been loaded. At `stack` are the number of arguments, the arguments, a
-    /// zero, the environment, a zero, and the auxiliary vector, in this order. Source: the processor supplements of the
-    /// System V ABI.
+    /// Hides the vDSO from a program that has just been loaded. `stack` is the address of the number of arguments. After it come the
+    /// arguments, a zero, the environment, a zero, and the auxiliary vector. Source: the processor supplements of the System V ABI.
     fn hide_vdso(&self, stack: u64) -> anyhow::Result<()> {
         let arguments = self.word(stack)?;
         let mut at = stack + (arguments + 2) * WORD;

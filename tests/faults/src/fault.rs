@@ -58,8 +58,8 @@ impl Fault {
         }
     }
 
-    /// Applies the fault to this process or to the clock. For faults of operations, does nothing: the file system makes the
-    /// operation fail.
+    /// Applies the fault to this process or to the clock. Does nothing if the fault makes file operations fail, because the file system
+    /// does that.
     pub(super) fn strike(self, pid: u32, clock: &Offset) {
         let signal = match self {
             Fault::Killed => Signal::SIGKILL,
@@ -85,7 +85,7 @@ impl Fault {
 pub struct Offset(Arc<AtomicI64>);
 
 impl Offset {
-    /// Sets the difference to the real time, whatever it was before.
+    /// Sets the difference to the real time. The previous difference has no effect.
     pub fn jump(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }

@@ -104,8 +104,8 @@ impl State {
             Body::Symlink(target) => (FileType::Symlink, target.len()),
         };
         let size = u64::try_from(size).unwrap_or_default();
-        // The kernel adds later links to this number. If the number is 0, the kernel treats the file as deleted and refuses
-        // to link it.
+        // The kernel increases this number when a process adds a link. If the number is 0, the kernel treats the file as deleted and
+        // refuses to link it.
         let links = if kind == FileType::RegularFile { self.disturbed.tree.links(inode) } else { 1 };
         Ok(FileAttr {
             ino: inode,

@@ -99,7 +99,8 @@ impl Matrix {
         Matrix { scenarios, recovered: Mutex::default() }
     }
 
-    /// The number of trees on which a run after a disturbed run was tried. Trees with the same `likeness` count as one.
+    /// After a disturbed run, the agent runs again on the tree of that run. Returns the number of these trees. Trees with the same
+    /// `likeness` count as one.
     pub fn recoveries(&self) -> usize {
         self.recovered.lock().len()
     }
@@ -255,8 +256,7 @@ fn likeness(scenario: &Scenario, tree: &Tree) -> u64 {
     hasher.finish()
 }
 
-/// The text of a file in the agent's state folder, without times, numbers, and hashes of files that have new content in every
-/// run.
+/// The text of a file in the agent's state folder. It has no times and numbers, and no hashes of files with new content in every run.
 fn lasting(scenario: &Scenario, bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let is_lasting =

@@ -41,7 +41,6 @@ pub enum Operation {
         parent: Inode,
         name: String,
     },
-    /// Writes bytes into a file.
     Write {
         inode: Inode,
         /// The offset in the file, in bytes.
@@ -64,7 +63,6 @@ pub enum Operation {
     },
 }
 
-/// An operation, and the time at which it was performed.
 #[derive(Clone, Debug)]
 pub struct Logged {
     pub operation: Operation,

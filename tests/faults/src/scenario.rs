@@ -50,8 +50,8 @@ pub struct Scenario {
     pub log: Vec<Logged>,
     /// Whether an undisturbed run rolls back.
     rolls_back: bool,
-    /// The numbers of the operations at which clock jumps are tried: the first operation, and each first operation after a request
-    /// for the time. If no request for the time lies between two jumps, they have the same effect.
+    /// The numbers of the operations at which clock jumps are tried. Jumps between the same two requests for the time have the same effect.
+    /// So jumps are tried only at the first operation, and at the first operation after each request for the time.
     pub jumps: BTreeSet<usize>,
     agent: PathBuf,
     folder: PathBuf,
@@ -243,7 +243,7 @@ impl Scenario {
         Ok(BTreeSet::new())
     }
 
-    /// Like [`Scenario::expected`], but for a run with a wrong clock: it may replace valid certificates.
+    /// Like [`Scenario::expected`], but for a run with a wrong clock. Such a run may replace valid certificates.
     pub fn expected_by_any_clock(&self) -> Expected {
         self.expected.with_random(&self.issued)
     }

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use super::filesystem::Struck;
 use super::matrix::{Disturbance, Outcome, Verdict};
 
-/// The count of each result, by place, operation and disturbance.
+/// The number of cases with each result, by three keys: the place of the file (such as the cache of downloads), the operation, and the
+/// disturbance.
 #[derive(Default)]
 pub struct Table {
     cells: BTreeMap<(&'static str, &'static str), BTreeMap<Disturbance, Cell>>,

@@ -104,15 +104,15 @@ pub fn images(kube: &Path, releases: &Releases) -> Images {
     images
 }
 
-/// The files of this host's iptables, by path: the program under each name by which kube-proxy calls it, its modules and its
-/// libraries.
+/// The files of this host's iptables, by path. They are the program, its modules, and the libraries of both. The program has every name by
+/// which kube-proxy calls it.
 fn iptables() -> Vec<(String, Vec<u8>)> {
     let program = fs::canonicalize("/usr/sbin/iptables-nft").unwrap();
     let modules = Path::new("/usr/lib").join(format!("{}-linux-gnu/xtables", std::env::consts::ARCH));
     let modules: Vec<PathBuf> = fs::read_dir(modules).unwrap().map(|module| module.unwrap().path()).collect();
     let ldd = Command::new("ldd").arg(&program).args(&modules).output().unwrap();
     let ldd = String::from_utf8(ldd.stdout).unwrap();
-    // Before the libraries of each file, ldd prints the file's path, with a colon at its end.
+    // For each file, ldd prints the file's path with a colon at its end, and then the file's libraries.
     let libraries = ldd.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
     let loaded: BTreeSet<PathBuf> = libraries.map(PathBuf::from).chain(modules).collect();
     let names = ["iptables", "ip6tables"].into_iter();
@@ -128,7 +128,7 @@ pub fn etcd_pod(registry: &str, name: &str, client: u16, peer: u16) -> String {
     etcd_member(registry, name, [client, peer], 0, &[Ipv4Addr::LOCALHOST.into()])
 }
 
-/// The manifest of the pod of member `number` of an etcd cluster whose members have these `addresses`. Each member serves
+/// The manifest of an etcd pod. It is member `number` of a cluster whose members have these `addresses`. Each member serves
 /// clients at the port `client` and peers at the port `peer`. The pod has none of the volumes that the real etcd-manager would
 /// mount.
 pub fn etcd_member(

@@ -23,7 +23,7 @@ answer = connection.getresponse()
 print(answer.status, hashlib.sha256(tls.getpeercert(True)).hexdigest(), answer.read().decode(), sep="\n")
 "#;
 
-/// The bootstrap server's response. The client trusts the cluster's CA.
+/// The bootstrap server's response to a client that trusts the cluster's CA.
 pub struct Answer {
     pub status: u16,
     /// The SHA-256 digest of the server's certificate, in hexadecimal.

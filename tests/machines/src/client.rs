@@ -35,7 +35,6 @@ pub struct Server {
     pub name: String,
 }
 
-/// The status and the body of a response.
 pub type Answer = (StatusCode, String);
 
 impl Client {

@@ -17,8 +17,7 @@ const POD: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
 const MIRROR: &str = "/etc/kubernetes/manifests/kops-agent-addons.manifest";
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 
-/// Checks that a run at boot replaces the channels pod with the add-ons service. If the setting is off, a run restores the
-/// pod.
+/// Checks that a run at boot replaces the channels pod with the add-ons service. If `KOPS_AGENT_ADDONS` is false, a run restores the pod.
 pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let is_there = |path: &str| machine.try_run(&["test", "-e", path]).code == Some(0);

@@ -118,7 +118,7 @@ pub fn a_superseded_node_is_repaired(cluster: &Cluster, node: &Machine) {
     assert_eq!(status.code, Some(0), "{status:?}");
     assert!(status.stdout.contains("superseded   since "), "{status:?}");
 
-    // The store is now unreachable too, as after a reboot during an outage.
+    // In addition, the store is unreachable, as after a reboot during an outage.
     let without_store = [
         "env",
         "S3_ENDPOINT=http://127.0.0.1:1",

@@ -254,7 +254,7 @@ fn keysets() -> &'static [Keyset] {
     KEYSETS.get_or_init(|| make_keysets().unwrap())
 }
 
-/// Debian packages, by the URL paths by which apt requests them from a flat repository. Newer versions of apt also escape tildes.
+/// Debian packages. The key is the URL path at which apt requests a package of a flat repository. Newer versions of apt also escape tildes.
 fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let spellings = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap().replace('%', "%25").replace('+', "%2b");
@@ -288,7 +288,7 @@ impl Written {
         };
         let mut settings = format!("      plugins.\"{plugin}\".restrict_oom_score_adj: \"true\"\n");
         if is_of_1 {
-            // The default of Debian's containerd differs from kOps' folder.
+            // Without this setting, Debian's containerd looks for CNI plugins in a different folder than kOps.
             settings.push_str(&format!("      plugins.\"{plugin}\".cni.bin_dir: /opt/cni/bin\n"));
         }
         settings

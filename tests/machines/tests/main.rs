@@ -97,8 +97,8 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
-/// Checks that the journal of `unit` contains `when`, the agent's message about when it fetches packages. The agent
-/// fetches packages before it installs them, unless a different apt process holds the locks.
+/// Checks that the journal of `unit` contains the message `when`, which says when the packages are fetched. The agent fetches them before
+/// their installation. If a different apt process holds apt's locks, the installation itself fetches them.
 fn packages_were_fetched(machine: &Machine, unit: &str, when: &str) {
     let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
     assert!(said.contains(when), "{said}");

@@ -85,8 +85,8 @@ pub fn a_node_is_drained_and_changed_when_it_has_the_slot(cluster: &Cluster) {
     node.write(HOSTS, &hosts);
 }
 
-/// If a PodDisruptionBudget blocks the drain, the run fails after its drain timeout. A run that is stopped or killed during
-/// the drain ends immediately. After each of these ends, the node is uncordoned and unchanged.
+/// If a PodDisruptionBudget blocks the drain, the run fails after its drain timeout. A run that is stopped or killed during the drain ends
+/// immediately. In each case, the node is uncordoned and unchanged afterwards.
 fn a_blocked_drain_leaves_a_node_unchanged(cluster: &Cluster) {
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
     let kubectl = |arguments: &[&str]| cluster.kubectl(arguments);
@@ -112,7 +112,7 @@ fn a_blocked_drain_leaves_a_node_unchanged(cluster: &Cluster) {
     control_plane.run(&["rm", "/root/budget.yaml"]);
 }
 
-/// A signal ends a run that drains the node. The node is uncordoned, although this machine has no timer of the agent.
+/// A signal ends a run that drains the node. The node is uncordoned, although the agent's timers do not exist on this machine.
 fn is_stopped_while_it_drains(cluster: &Cluster, signal: &str) {
     let node = &cluster.node;
     let environment = cluster.environment();

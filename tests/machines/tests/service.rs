@@ -51,7 +51,8 @@ fn configure(cluster: &Cluster, machine: &Machine) {
 pub fn converges(cluster: &Cluster, machine: &Machine) {
     configure(cluster, machine);
     machine.run(&["systemctl", "start", "--no-block", UNIT, "after-kops-agent.service"]);
-    // The run waits until apt's locks are free, and its status in systemd names the program that holds them.
+    // The run waits until apt's locks are free. Meanwhile, the unit's StatusText names the program that holds the
+    // locks.
     machine.until("systemd is told what is being waited for", || {
         machine.show(UNIT, "StatusText").contains("waiting for python3").then_some(())
     });
@@ -108,7 +109,7 @@ pub fn is_clean(machine: &Machine, unit: &str) {
 /// exceed the start timeout.
 pub fn a_stuck_run_is_ended(machine: &Machine) {
     machine.run(&["mkfifo", "/root/never-written-to"]);
-    // With a watchdog, the run reports to systemd more often.
+    // If the unit has a watchdog, the run reports to systemd more often than without one.
     let stuck = format!(
         "[Service]\nTimeoutStartSec=5s\nTimeoutStopSec=5s\nWatchdogSec=5s\nRestart=no\nExecStart=\n\
          ExecStart={AGENT} converge --conf /root/never-written-to\n"

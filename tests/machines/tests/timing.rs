@@ -118,8 +118,8 @@ fn downloaded(cluster: &Cluster) -> Vec<String> {
     paths.into_iter().map(str::to_owned).collect()
 }
 
-/// Downloads `urls` with the host's curl, through the machine's network link and to the disk of the machine's files. Returns the
-/// duration in seconds and the size in megabytes.
+/// Downloads `urls` with the host's curl, through the machine's network link. The downloads are written to the disk that has the machine's
+/// files. Returns the duration in seconds and the size in megabytes.
 fn curl_alone(machine: &Machine, urls: &[String]) -> (f64, u64) {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let mut command = vec!["curl", "--silent", "--show-error", "--fail", "--parallel"];
@@ -226,8 +226,8 @@ fn just_booted() -> (Cluster, Vec<String>) {
     (cluster, packages)
 }
 
-/// Measures apt and curl without the agent, on newly booted machines. The agent was measured on newly booted machines too, so
-/// units that start at boot slow down all three alike.
+/// Measures apt and curl without the agent, on newly booted machines. The agent was also measured on newly booted machines. So units that
+/// start at boot slow down apt, curl and the agent alike.
 fn apt_and_curl_alone(packages: &[String], urls: &[String]) -> (f64, (f64, u64)) {
     let (cluster, its) = just_booted();
     assert_eq!(its, packages, "both control planes must get the same packages");

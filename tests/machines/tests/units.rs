@@ -194,8 +194,8 @@ fn images_that_hang_or_fail(machine: &Machine) {
     joins(machine);
 }
 
-/// The hook starts after the unit that runs the agent has ended, and kubelet starts after the hook. So the agent must wait
-/// for neither.
+/// The hook starts after the unit that runs the agent has ended, and kubelet starts after the hook. So the agent must wait neither for the
+/// hook nor for kubelet.
 fn a_hook_between_the_run_and_kubelet(machine: &Machine) {
     let since = Instant::now();
     machine.run(&["systemctl", "start", "user-data.service"]);

@@ -14,7 +14,8 @@ use kops_agent_machines::machine::{Ended, Machine};
 
 use crate::{CONFIGURED, CONFIGURED_REASON, READY, converge, node_has, restarted, running_since};
 
-/// The health timeout in seconds. A kubelet starts within this time, and tests in which kubelet fails do not wait long.
+/// The health timeout in seconds. It is long enough for the start of kubelet. It is short, because tests in which kubelet fails wait until
+/// this timeout.
 const TIMEOUT: &str = "8";
 /// The exit code of `status` and `verify` if they find drift.
 const DIFFERENT: Option<i32> = Some(4);
@@ -108,8 +109,8 @@ pub fn a_setting_that_containerd_refuses_is_rolled_back(cluster: &Cluster, node:
     is_healthy(node);
 }
 
-/// An update has programs that the machine's loader or kernel cannot start. The run reports the program, the reason and the
-/// setting, and changes nothing.
+/// An update has programs that the machine's loader or kernel cannot start. The run reports the program, the reason, and the field of the
+/// spec that must be changed. It changes nothing.
 pub fn a_program_that_does_not_start_is_refused(cluster: &Cluster, node: &Machine) {
     const CONFIGURATION: Option<i32> = Some(3);
     const NEWER: &str =
@@ -339,8 +340,8 @@ pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
             || alternatives.contains(path)
             || is_of_others(path)
     };
-    // A reset keeps the parent folders of recorded paths, because the agent does not record which parents it created. So new
-    // folders are allowed. A new file in them is still found.
+    // A reset keeps the parent folders of recorded paths, because the agent does not record which parents it created. So new folders are
+    // allowed. A new file in such a folder is an error.
     let mut traces = new(&after.paths, &before.paths);
     traces.retain(|path| !after.folders.contains(path) && !is_explained(path));
     assert!(traces.is_empty(), "left by a reset of {}: {traces:#?}", machine.name());

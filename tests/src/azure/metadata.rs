@@ -36,7 +36,6 @@ const VERSION: &[u8] = &[0x02, 1, 1];
 pub struct MetadataService {
     /// The root CA in DER, which a host must trust.
     pub root: Vec<u8>,
-    /// The root CA in PEM.
     pub root_pem: String,
     /// The intermediate CA in DER. The root CA has signed it, and the intermediate CA has signed the service's certificate.
     pub issuer: Vec<u8>,

@@ -14,7 +14,6 @@ use kops_agent_tests::azure::metadata::{Document, MetadataService};
 struct Arguments {
     /// Output folder; created if missing.
     folder: PathBuf,
-    /// The machine's `vmId` in Azure.
     #[arg(long)]
     vm_id: String,
     /// ID of the machine's subscription in Azure.

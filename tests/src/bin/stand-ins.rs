@@ -48,7 +48,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write the downloads of machines to a folder, at the paths of their URLs. tests/kube/build has built the programs.
+    /// Write the downloads of machines to a folder, at the paths of their URLs, with the programs that tests/kube/build has built.
     Downloads {
         kube: PathBuf,
         /// Folder with an older kubelet, for `serve --kubelet`.
@@ -92,7 +92,7 @@ struct Serve {
     /// Folder with changes to the example store; may be repeated.
     #[arg(long)]
     overlay: Vec<PathBuf>,
-    /// Serve the store by TLS with an authority that the machine does not trust. Its certificate is `ca.crt` in the folder.
+    /// Serve the store by TLS with an authority that the machine does not trust. The authority's certificate is `ca.crt` in the folder.
     #[arg(long)]
     private_store: bool,
     /// Let the machine reach only its cloud's metadata service and the proxy.

@@ -17,7 +17,6 @@ pub struct Tpm(KeyPair);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// The project of the instance.
     pub project: &'a str,
     pub zone: &'a str,
     pub instance: &'a str,

@@ -21,8 +21,8 @@ struct Ended {
 /// A channel of add-ons that kOps wrote, and the manifest of each add-on.
 pub struct Addons<'a> {
     cluster: &'a Cluster,
-    /// For each add-on, in the channel's order: its name, its entry without the name and the two fields about the
-    /// manifest, and its manifest.
+    /// The add-ons in the channel's order, each with its name, its channel entry and its manifest. The entry here lacks
+    /// the name and the two fields about the manifest.
     entries: Vec<(String, Value, String)>,
 }
 

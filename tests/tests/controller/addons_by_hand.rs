@@ -81,7 +81,8 @@ fn fields_in_kubectls_record_are_removed_unless_others_own_them() {
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "kube-system"},
         "data": {"value": "old", "gone": "yes"}});
     kubectl_apply(&cluster, &old, "kubectl-client-side-apply");
-    // Without recorded managers, the object is like an object from before server-side apply. Helm then sets a field.
+    // Without recorded managers, the object looks as if it was created before server-side apply existed. Afterwards, Helm sets a field of
+    // the object.
     let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]).to_string();
     cluster.kubectl(&["patch", "configmap", "c", "-n", "kube-system", "--type=json", "-p", &patch]);
     let theirs = json!({"data": {"more": "theirs"}}).to_string();

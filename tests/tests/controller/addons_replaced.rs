@@ -180,7 +180,7 @@ fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     let service = cluster.addons_run(&[]);
     let failures = || addon_metric(&service, "kops_agent_addon_failures_total", NAME).unwrap_or_default();
     eventually("it fails", || failures() >= 1);
-    // The number is not 0, because the API server omits a field with the value 0. kubectl would then not own the field.
+    // kubectl sets 2 replicas and not 0. The API server omits a field with the value 0, so kubectl would not own the field.
     cluster.kubectl(&["scale", "deployment", "cloud-controller", "-n", "kube-system", "--replicas=2"]);
     eventually("its replicas are put back", || {
         let path = "jsonpath={.spec.replicas}";

@@ -99,7 +99,7 @@ fn boots_to_label<G: Ground>() {
     takeover::becomes_ready(&world.cluster, &controller, CONTROL_PLANE);
 }
 
-/// A cluster whose controller serves machines. The CA that the API server trusts signs their certificates.
+/// A cluster whose controller serves machines. The machines' certificates are signed by the CA that the API server trusts.
 fn serving<G: Ground>(ground: &G) -> World {
     let cluster = ground.cluster();
     World::signed_by(&authority(&cluster), SocketAddr::from((CONTROL_PLANE, PORT)), cluster, &ground.server())
@@ -119,8 +119,8 @@ fn requests(controller: &Controller, outcome: &str, reason: &str) -> u32 {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// Checks that the API server accepts the certificate as a kubelet's. With it, the kubelet may create only its own Node, and must
-/// not set the Node's group.
+/// Checks that the API server treats the owner of this certificate as a kubelet. Such a kubelet may create only its own Node, and must not
+/// set the Node's group.
 fn is_good_for_its_own_node_only<G: Ground>(ground: &G, cluster: &Cluster, kubeconfig: &Path) {
     let create = |name: &str, group: &str| {
         let labels = json!({"kubernetes.io/hostname": name, GROUP_LABEL: group});

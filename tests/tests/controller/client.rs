@@ -12,7 +12,6 @@ use tokio_rustls::TlsConnector;
 /// A limit, in bytes, that is larger than any response to a machine.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-/// Connects from one address to another.
 pub async fn connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((from, 0)))?;

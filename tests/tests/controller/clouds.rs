@@ -80,7 +80,6 @@ pub trait Ground: Sync + Sized {
     fn cluster(&self) -> Cluster;
     /// Adds a machine to the cluster.
     fn create(&self, cluster: &Cluster, lot: Lot);
-    /// Adds many machines to the cluster.
     fn create_all(&self, cluster: &Cluster, lots: &[Lot]) {
         lots.iter().for_each(|lot| self.create(cluster, *lot));
     }
@@ -114,7 +113,7 @@ pub trait Ground: Sync + Sized {
 
     /// The token that kOps' own nodeup makes for a request of this machine.
     fn upstreams_token(&self, lot: Lot, body: &[u8]) -> String;
-    /// Checks the claims in the token of kops-agent's node mode, as kOps' own kops-controller reads them.
+    /// Checks that a token of kops-agent contains what kOps' own kops-controller reads.
     fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]);
 
     /// The configuration of the cluster's bootstrap server.
@@ -123,7 +122,8 @@ pub trait Ground: Sync + Sized {
     }
     /// Serves the metadata of a machine. A liar at a different address gets the same metadata, but not the proof of identity.
     fn serve_metadata(&self, lot: Lot, liar: Option<Ipv4Addr>) -> Running;
-    /// Adds the additional files and devices of the machine with this root, in the machine's own mounts. A liar gets invalid ones.
+    /// Adds the additional files and devices of the machine with this root, in the machine's own mounts. A liar gets invalid files and
+    /// devices.
     fn equip(&self, root: &Path, is_liar: bool) -> Option<Running> {
         let _ = (root, is_liar);
         None

@@ -193,7 +193,7 @@ impl Cluster {
         fs::write(folder.join("nodeupconfig.yaml"), text).unwrap();
     }
 
-    /// Removes the configurations of nodes, because kOps writes none on some clouds.
+    /// Removes the configurations of all nodes from the store. On some clouds, kOps writes no such configurations.
     pub fn remove_nodeup_configs(&self) {
         fs::remove_dir_all(self.store().join("igconfig")).unwrap();
     }
@@ -260,7 +260,8 @@ impl Cluster {
 
     /// A Node with this provider ID, in the form in which a kubelet creates it.
     pub fn node_saying(name: &str, provider_id: &str) -> Value {
-        // The label is a field that gets a manager. If no field of an object has a manager, the API server reports no managers at all.
+        // With a label, the object has a field that has a manager. If no field of an object has a manager, the API server reports no
+        // managers at all.
         let labels = json!({"kubernetes.io/hostname": name});
         json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
@@ -299,7 +300,6 @@ impl Cluster {
         self.kubectl(&["patch", "node", name, "--subresource=status", "--type=strategic", "-p", &patch]);
     }
 
-    /// The value of a Node's label.
     pub fn label(&self, node: &str, label: &str) -> Option<String> {
         let node: Value = serde_json::from_str(&self.kubectl(&["get", "node", node, "-o", "json"])).unwrap();
         Some(node["metadata"]["labels"].get(label)?.as_str().unwrap().to_owned())
@@ -325,7 +325,6 @@ impl Cluster {
         self.holder_of("kops-controller-leader")
     }
 
-    /// The holder of a Lease.
     pub fn holder_of(&self, lease: &str) -> String {
         let holder = "jsonpath={.spec.holderIdentity}";
         self.kubectl(&["get", "lease", "-n", "kube-system", lease, "-o", holder])

@@ -126,15 +126,15 @@ fn with_a_slow_etcd_nodes_are_labelled_once_and_the_lease_is_kept() {
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn two_disagreeing_controllers_write_at_a_limited_rate() {
-    /// The number of writes to wait for. The first writes come immediately. Before the last ones, the controller pauses for up to
-    /// one, two and four seconds.
+    /// The number of writes to wait for. The first writes come immediately. The controller pauses for up to one, two and four seconds
+    /// before the last three writes.
     const WRITES: u64 = 7;
     const LEAST: Duration = Duration::from_secs(5);
     let (cluster, controller) = labelled(1);
     let patches = || metric(&controller, "kops_agent_node_patches_total");
     let before = patches();
-    // This loop acts as a kops-controller of kOps that runs without a Lease and reads a different label from its store. The loop
-    // corrects the Node immediately.
+    // This loop acts as kOps' own kops-controller without a Lease. Its store has a different label, so it immediately overwrites the Node's
+    // label.
     let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let begun = Instant::now();
     thread::scope(|scope| {

@@ -143,7 +143,7 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     let expected: Vec<String> = types.map(|wanted| format!("k:{{\"type\":\"{wanted}\"}}")).collect();
     assert_eq!(fields, expected.iter().collect::<Vec<_>>(), "{ours}");
 
-    // The machine is a folder, which has no clock, and its record has no certificates. The disk is that of the folder's file system.
+    // The machine is a folder, so it has no clock. Its record has no certificates. The disk that contains the folder is the machine's disk.
     for wanted in [CERTIFICATE_EXPIRES_SOON, CLOCK_UNSYNCHRONIZED] {
         assert_eq!(outcome(&after, wanted), ("Unknown".to_owned(), "NotObserved".to_owned()), "{wanted}");
     }
@@ -214,8 +214,8 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
         cluster.type_in(&format!("PATH={}:$PATH; kubectl kops_agent fleet status", folder.display()));
     assert_eq!(by_kubectl, shown, "kubectl runs it as a plugin");
 
-    // The kubelet-server certificate has expired. The agent reports with kubelet's own certificate. If that certificate had expired,
-    // only an earlier report would show it.
+    // The kubelet-server certificate has expired. The agent sends its reports with kubelet's client certificate. If the client
+    // certificate has expired, the agent cannot report this.
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
     tells(&root);
     assert_eq!(warning(&node(&cluster, "a")), "True CertificateExpired");
@@ -267,15 +267,15 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_and_fleet_plan_shows_it(
     );
     assert_eq!(group["next"]["outcome"]["planned"]["restarts"], json!(["kubelet.service"]), "{group:#}");
 
-    // If a different version of the agent wrote `next`, only the annotation of `next` is missing. The rest of the record is still
-    // reported.
+    // If a different version of the agent wrote the field `next` of the record, only the annotation for this field is missing. The rest of
+    // the record is still reported.
     record["superseded"]["next"]["schemaVersion"] = "two".into();
     tells(&machine(&cluster, "a", &record));
     let annotation = |node: &Value| node["metadata"]["annotations"]["kops-agent/next"].clone();
     assert_eq!(annotation(&node(&cluster, "a")), Value::Null);
     assert_eq!(plan()["superseded"], 1);
 
-    // The annotation is written again. When the node runs the next configuration, the annotation is removed.
+    // With the known schema version, the annotation is written again. When the node runs the next configuration, the annotation is removed.
     record["superseded"]["next"]["schemaVersion"] = 1.into();
     tells(&machine(&cluster, "a", &record));
     assert!(annotation(&node(&cluster, "a")).is_string());

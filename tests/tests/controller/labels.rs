@@ -34,14 +34,14 @@ fn a_running_node_gets_applied_labels_and_not_edited_ones() {
     eventually("it is labelled", || has(&cluster, "mine", Some("alone")));
 
     cluster.edit_group("nodes", "tier: edited");
-    // The controller reads the store every second.
+    // The controller reads the store every second, so it reads the edited group during this wait.
     thread::sleep(Duration::from_secs(3));
     assert!(has(&cluster, "tier", Some("web")), "it is not applied yet");
 
     cluster.apply_group("nodes", "tier: db, added: '1'");
     eventually("it follows", || has(&cluster, "tier", Some("db")) && has(&cluster, "added", Some("1")));
     assert!(has(&cluster, "mine", None), "kops-agent alone wrote it");
-    // When upstream's controller leads, it restores the labels in the tags. So our controller keeps them.
+    // Our controller keeps the labels that are in the tags, because upstream's controller restores them whenever it leads.
     assert!(has(&cluster, "dropped", Some("later")));
     assert!(has(&cluster, NODE_ROLE, Some("")));
 }

@@ -235,7 +235,7 @@ fn without_changes_nothing_is_written_and_no_cloud_is_asked() {
     eventually("the nodes are labelled", || {
         (1..=20).all(|number| cluster.label(&id(number), GROUP_LABEL).is_some())
     });
-    // The controller collects the instances and sends one request for all of them, unless the machine is too busy.
+    // The controller collects the instances and sends one request for all of them, unless the test host is too busy.
     assert_eq!(cluster.ec2.calls().iter().sum::<usize>(), 20);
     let asked = cluster.ec2.calls().len();
     let patches = || {

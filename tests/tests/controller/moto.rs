@@ -18,7 +18,7 @@ use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
 const REGION: &str = "us-east-1";
 const START_WITHIN: Duration = Duration::from_secs(60);
 
-/// A running moto server. Dropping it stops the server.
+/// A running server of moto, a stand-in for AWS' APIs by a third party. Dropping it stops the server.
 struct Moto {
     child: Child,
     python: PathBuf,

@@ -9,8 +9,8 @@ use crate::nodes;
 #[ignore = "starts an API server: tests/controller/run"]
 fn only_requests_to_the_cloud_use_the_egress_proxy() {
     let proxy = Proxy::start().unwrap();
-    // kOps writes these variables to /etc/environment for `spec.networking.egressProxy`. In this test, EC2's URL has the scheme http,
-    // and only the proxy can resolve its name.
+    // kOps writes these variables to /etc/environment for `spec.networking.egressProxy`. In this test, EC2's URL has the scheme http and a
+    // host name that only the proxy can resolve.
     let cluster = Cluster::start()
         .with_environment("http_proxy", &proxy.url())
         .with_environment("https_proxy", &proxy.url());

@@ -33,7 +33,7 @@ fn boots(cluster: &Cluster, node: &str, boot_id: &str, ready: &str) {
     cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
 }
 
-/// Reports, as the node, the reasons for which its machine must reboot. The machine is in the boot `boot_id`.
+/// Reports, as the node, the reasons for which its machine must reboot. `boot_id` identifies the machine's current boot.
 fn requires(cluster: &Cluster, node: &str, boot_id: &str, reasons: &[&str]) {
     let report = json!({"schemaVersion": 1, "bootID": boot_id, "reasons": reasons});
     let annotation = format!("kops-agent/reboot-required={report}");
@@ -145,8 +145,8 @@ fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_s
     assert_eq!(fleet.order("a-0").unwrap()["bootID"], "boot-1");
 }
 
-/// A stand-in for Prometheus behind the Service `monitoring/prometheus`. Each query has a result while `fires` is true. The API server
-/// proxies only to addresses of pods, and rejects endpoints with loopback addresses.
+/// A stand-in for Prometheus behind the Service `monitoring/prometheus`. Each query has a result while `fires` is true. The stand-in does
+/// not listen on loopback, because the API server rejects endpoints with loopback addresses, and proxies only to addresses of pods.
 fn prometheus(fleet: &Fleet, fires: Arc<AtomicBool>) -> LoopbackServer {
     let service = service_fn(move |request: Request<Incoming>| {
         let result = match fires.load(Ordering::Relaxed) {

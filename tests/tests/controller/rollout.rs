@@ -283,7 +283,7 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     let (code, said) = fleet.rollout(&["resume"]);
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = fleet.rollout(&["status"]);
-    assert!(code == Some(4) && said.contains("resumed; no controller has read that yet"), "{said}");
+    assert!(code == Some(4) && said.contains("resumed, but no controller has read the change yet"), "{said}");
     assert_eq!(fleet.status()["status"], Value::Null, "the status of the first attempt answers no longer");
     let controller = fleet.cluster.controller();
     fleet.at_work(&["a-0"]);
@@ -464,7 +464,7 @@ fn pods_that_crash_after_a_change_fail_their_node() {
     fleet.at_work(&["a-0"]);
     fleet.report_pod("on-0", 9, &looping);
     fleet.answer("a-0", "");
-    // The pod on a-0 crashed before the change too, but the pod on a-1 did not.
+    // The pod on a-0 had crashed even before the change. The pod on a-1 had not.
     fleet.at_work(&["a-1"]);
     fleet.report_pod("on-1", 4, &looping);
     controller.terminate();

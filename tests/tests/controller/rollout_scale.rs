@@ -99,7 +99,8 @@ fn watch_orders(proxy: &Proxy, orders: Sender<(Instant, String, Value)>) {
     }
 }
 
-/// Reports for each order, at its time, that the Node has carried it out. All orders take equally long, so the first order ends first.
+/// Waits for the end time of each order, and then reports that the Node has carried out the order. All orders take equally long, so the
+/// first order ends first.
 fn carry_out(proxy: &Proxy, orders: Receiver<(Instant, String, Value)>) {
     for (ends, node, order) in orders {
         thread::sleep(ends.saturating_duration_since(Instant::now()));

@@ -16,8 +16,8 @@ const HANDS: usize = 8;
 const NEW_NODES: usize = 9;
 /// The number of requests that a cloud may get in addition to the minimum. EC2 gets an additional request if the first batch of Nodes is
 /// incomplete. Nova gets an additional request for the page after the last full page, because no page is marked as the last. If a list
-/// expires before all Nodes are labelled, the controller repeats the list: Azure's names of scale sets, or the API server's `Host`
-/// objects.
+/// expires before all Nodes are labelled, the controller requests the list again. On Azure, this is the list of scale sets. On metal, it is
+/// the list of `Host` objects.
 const ONE_MORE: usize = 1;
 /// The controller labels a large number of Nodes in several parts. It may send one additional request for each part of this size.
 const NODES_OF_ONE_MORE: usize = 4000;
@@ -161,7 +161,7 @@ fn until_labelled(cluster: &Cluster, number: usize) -> f64 {
     said.elapsed().as_secs_f64()
 }
 
-/// On AWS, the controller can request a single new instance.
+/// Measures how fast a new Node is labelled on AWS, where the controller can look up a single new instance.
 #[test]
 #[ignore = "measures: tests/bench/run controller"]
 #[allow(clippy::print_stdout)]

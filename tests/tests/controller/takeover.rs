@@ -88,7 +88,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     put_pod(cluster, &format!("kube-apiserver-{}", id(2)), "kube-apiserver", &id(2), &both);
     let controller = world.controller();
     let health = ["--health", controller.address()];
-    // A server listens on each of the two machines. It could be kops-controller, which ends in a takeover.
+    // A server listens on each of the two machines. Each server could be kops-controller, which will be gone after a takeover.
     let (code, said) = cluster.check_takeover(&health);
     let servers = line(&said, "servers");
     assert!(code == Some(4) && servers.contains("no report says that kops-agent runs there"), "{said}");
@@ -112,7 +112,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     assert!(!servers.contains(&id(1)), "{said}");
     report_address(cluster, &id(2), "127.0.0.1");
 
-    // For each kOps version in the store, whether kops-agent supports the store.
+    // Each entry has the kOps version in the store, the state that the check reports, and a part of the message.
     for (version, state, told) in [
         (Some("1.36.2"), "ready", "kOps 1.36.2, told by kops-version.txt"),
         (Some("1.40.0"), "unknown", "kOps 1.40.0, told by kops-version.txt"),
@@ -166,7 +166,7 @@ fn the_last_server_does_not_leave() {
         report_address(cluster, &id(number), address);
     }
     let controller = world.controller();
-    // The check by which `converge` decides whether to end the server, if KOPS_AGENT_CONTROLLER=false is set.
+    // `converge` runs this check if KOPS_AGENT_CONTROLLER=false is set. The check decides whether `converge` ends the server.
     let check = |cluster: &Cluster, machine: usize| {
         let kubelet =
             cluster.api.kubeconfig(&format!("system:node:{}", id(machine)), &["system:nodes"]).unwrap();

@@ -136,7 +136,7 @@ mod tests {
         let begun = Instant::now();
         client.ask::<Value>(question, |client| client.get(&server.url)).await.unwrap();
         assert_eq!(asked.load(Ordering::SeqCst), 2);
-        // The measured pause may be slightly shorter than the requested second, because the clocks differ.
+        // The client pauses for 1 s. The measured time may be slightly shorter, because the pause and the test use different clocks.
         assert!(begun.elapsed() > Duration::from_millis(900), "{:?}", begun.elapsed());
     }
 }

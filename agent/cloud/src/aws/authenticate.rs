@@ -109,7 +109,7 @@ fn spelled_as_in_go(name: &str) -> String {
     words.collect::<Vec<_>>().join("-")
 }
 
-/// The host of STS that the environment sets, if any.
+/// The host of STS in the environment's endpoint URL; `None` if the environment sets no endpoint.
 fn set_endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>, AuthenticationError> {
     let Some((variable, value)) = endpoint_of_environment("STS", variable) else { return Ok(None) };
     let url = Url::parse(&value).ok();

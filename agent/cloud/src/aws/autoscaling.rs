@@ -45,7 +45,7 @@ fn advice(action: &str, status: u16, code: &str) -> String {
     }
 }
 
-/// Auto Scaling may begin an instance's lifecycle action at most this long after the instance starts. Usually the action begins within
+/// The longest time from the start of an instance until Auto Scaling begins the instance's lifecycle action. Usually this takes only
 /// seconds.
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
@@ -56,8 +56,8 @@ pub(crate) const RETRIES: Retries = Retries {
     pauses: Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(5) },
 };
 
-/// How long `Retries` may retry after this error. A forbidden request is retried too, because a new permission of the role
-/// takes effect late.
+/// How long `Retries` may retry after this error. A forbidden request is retried too, because a new permission of the role takes effect
+/// only after a delay.
 fn worth_trying_for(error: &ApiError) -> Duration {
     match error.may_pass() || error.is_forbidden() {
         true => Duration::MAX,

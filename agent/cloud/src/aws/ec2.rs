@@ -46,7 +46,7 @@ fn advice(action: &str, _status: u16, code: &str) -> String {
 pub struct Ec2(QueryClient);
 
 impl Ec2 {
-    /// EC2 of a region. The endpoint is `AWS_ENDPOINT_URL_EC2`, else `AWS_ENDPOINT_URL`, else Amazon's.
+    /// Creates a client for EC2 in `region`. The endpoint is `AWS_ENDPOINT_URL_EC2`, else `AWS_ENDPOINT_URL`, else Amazon's.
     pub async fn of_region(region: &str) -> Result<Ec2, ApiError> {
         let Endpoint { url, settings } = Endpoint::new(SERVICE.name, region).await?;
         Ec2::new(&url, region, settings.credentials_provider())
@@ -67,7 +67,7 @@ impl Ec2 {
         Ok(Ec2(QueryClient::new(&SERVICE, endpoint, region, provider)?))
     }
 
-    /// EC2 at an endpoint, with credentials that a stand-in accepts.
+    /// Creates a client for EC2 at `endpoint`, with credentials that a stand-in accepts.
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(endpoint: &str) -> Ec2 {
         let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");

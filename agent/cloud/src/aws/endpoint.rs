@@ -29,8 +29,8 @@ impl Endpoint {
     pub(super) async fn new(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
-        // Amazon's own endpoint needs TLS. This check is only about the service's endpoint: if credentials need a CA bundle, their source
-        // reports that it is missing.
+        // Amazon's own endpoint needs TLS. This check is only about the service's endpoint. If the source of the credentials needs a CA
+        // bundle, the source itself reports that the CA bundle is missing.
         require_ca_bundle_for([url.as_deref().unwrap_or("https://")])?;
         let settings = shared_config(region).await?;
         let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));
@@ -38,8 +38,8 @@ impl Endpoint {
     }
 }
 
-/// The end of the environment variable's name, after `AWS_ENDPOINT_URL_`: the AWS service id. The id of Auto Scaling differs from the name
-/// in its host.
+/// The AWS service id, which is the suffix of the environment variable `AWS_ENDPOINT_URL_…`. For Auto Scaling, the id differs from the
+/// service's name in host names.
 fn variable_suffix(service: &str) -> String {
     match service {
         "autoscaling" => "AUTO_SCALING".into(),

@@ -176,7 +176,7 @@ fn headers_with(token: HeaderValue) -> HeaderMap {
 }
 
 /// If the service accepts the token request but no response arrives, the error names the hop limit. EC2 sends tokens with a hop limit of 1
-/// by default, so a router between this process and the service (such as a container's) drops them.
+/// by default, so a router between this process and the service drops the tokens. A container's network has such a router.
 fn suspect_hop_limit(error: MetadataError) -> MetadataError {
     match error {
         MetadataError::Silent { url, attempts, waited } => MetadataError::HopLimit { url, attempts, waited },

@@ -31,7 +31,6 @@ pub struct AwsControlPlane {
 }
 
 impl AwsControlPlane {
-    /// Access to the instances of the configured cluster.
     pub(crate) async fn new(
         options: &KopsControllerOptions,
         calls: CloudCalls,

@@ -17,7 +17,6 @@ use kops_agent_net::retry::Retries;
 
 const ACTION: &str = "DescribeInstanceTypes";
 
-/// EC2 could not be asked about an instance type.
 #[derive(Debug, Error)]
 #[error(
     "cannot ask EC2 for the limits of the instance type {instance_type} ({ACTION}), which this node's configuration \
@@ -107,8 +106,8 @@ fn read_item(item: &mut ScopedDecoder<'_, '_>) -> Result<(String, Option<Instanc
     Ok((name, limits.map(|network_interfaces| InstanceType { network_interfaces, gpu })))
 }
 
-/// Reads the limits of the instance type. Each network card of the type has limits with the same names. They are nested deeper, so they are
-/// not read.
+/// Reads the limits of the whole instance type. Each network card also has elements with these names, but nested deeper, so this function
+/// skips them.
 fn read_limits(info: &mut ScopedDecoder<'_, '_>) -> Result<Option<NetworkInterfaceLimits>, XmlDecodeError> {
     let (mut max, mut ipv4_per_interface) = (None, None);
     while let Some(mut tag) = info.next_tag() {

@@ -19,7 +19,7 @@ use crate::api::{self, ApiError};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// How long a question about an instance waits for further questions, so that one call can answer several of them.
+/// How long the first question of a batch waits, so that one call can answer several questions.
 const WINDOW: Duration = Duration::from_millis(50);
 /// The maximum number of instances in one call (EC2's developer guide, "Pagination in the Amazon EC2 API": no more than 1,000
 /// IDs).
@@ -177,7 +177,7 @@ impl Asking {
         let asked = self.ec2.query_within(self.timeout, ACTION, &parameters).await;
         self.calls.count(SERVICE.name, ACTION, api::outcome(&asked));
         let instances = answer::parse(&asked?).map_err(|problem| self.ec2.garbage(ACTION, &problem))?;
-        // Keep only the requested instances. If the server mixes up responses, another request's response must not identify a Node.
+        // Keep only the requested instances. If the server mixes up responses, an instance that was not requested must not identify a Node.
         let wanted = |instance: &Ec2Instance| ids.contains(instance.instance_id.as_str());
         Ok(instances
             .into_iter()

@@ -74,8 +74,8 @@ pub(crate) async fn assign(
     Ok(given)
 }
 
-/// Requests a prefix once. First checks whether an earlier request succeeded although its response was lost, because EC2 would assign a
-/// second prefix.
+/// Requests a prefix once. First checks whether an earlier request succeeded although its response was lost. Without this check, EC2 would
+/// assign a second prefix.
 async fn ask(imds: &Imds, mac: &str, ec2: &Ec2, interface: &str) -> Result<String, PrefixError> {
     if let Some(prefix) = present(imds, mac).await? {
         return Ok(prefix);

@@ -92,7 +92,7 @@ pub(super) fn advice_on_credentials(code: &str) -> String {
     }
 }
 
-/// The text of the first element with this name, at any depth; `None` if there is no such element or no XML.
+/// The text of the first element with this name, at any depth; `None` if the document has no such element, or is not XML.
 pub(super) fn text_of(document: &str, name: &str) -> Option<String> {
     let mut document = Document::new(document);
     while let Some(element) = document.next_start_element() {

@@ -36,7 +36,7 @@ impl Signer {
         Signer { service, region: region.to_owned(), provider, credentials: Mutex::default() }
     }
 
-    /// Builds a POST request with a form for the endpoint of a question, and signs it.
+    /// Builds a POST request to the question's endpoint with the body `form`, and signs the request.
     pub(super) async fn post(
         &self,
         client: &Client,

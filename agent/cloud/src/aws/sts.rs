@@ -22,7 +22,8 @@ use kops_agent_net::http::{client_with, innermost_cause};
 use kops_agent_net::tls;
 
 const ACTION: &str = "GetCallerIdentity";
-/// The timeout of one request with its response. A machine waits 15 seconds for its whole bootstrap request.
+/// The timeout of one request with its response. The timeout is short, because a machine waits only 15 seconds for its whole bootstrap
+/// request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// STS, and how it reports errors. The explanations of STS repeat the signed request with the session token, so the explanations are
 /// dropped.
@@ -50,7 +51,7 @@ pub struct Sts {
 }
 
 impl Sts {
-    /// STS of a region. The endpoint is `AWS_ENDPOINT_URL_STS`, else `AWS_ENDPOINT_URL`, else Amazon's.
+    /// Creates a client for STS in `region`. The endpoint is `AWS_ENDPOINT_URL_STS`, else `AWS_ENDPOINT_URL`, else Amazon's.
     pub async fn of_region(region: &str, calls: CloudCalls) -> Result<Sts, ApiError> {
         let Endpoint { url, settings } = Endpoint::new(STS_SERVICE, region).await?;
         Sts::new(&url, region, settings.credentials_provider(), calls)
@@ -78,7 +79,7 @@ impl Sts {
         Ok(Sts { client: client_with(tls)?, endpoint, host, signer, own: OnceCell::new(), calls })
     }
 
-    /// STS at an endpoint, with credentials that a stand-in knows.
+    /// Creates a client for STS at `url`, with credentials that a stand-in accepts.
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(url: &str, region: &str, access_key: &str, secret: &str, calls: CloudCalls) -> Sts {
         let credentials = Credentials::new(access_key, secret, None, None, "test");

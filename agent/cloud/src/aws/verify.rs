@@ -17,7 +17,7 @@ pub struct AwsVerifier {
     /// The IAM roles that nodes have.
     pub nodes_roles: Vec<String>,
     pub sts: Sts,
-    /// A clone of the node controller's value, so that the verifier and the node controller share calls.
+    /// A clone of the node controller's `Instances`, so that the verifier and the node controller share calls.
     pub instances: Instances,
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::verify::seconds_of;
 
-/// The prefix of the code of a machine's power state.
+/// Status codes that report a machine's power state begin with this prefix.
 const POWER_STATE: &str = "powerstate/";
 
 #[derive(Debug, Deserialize)]
@@ -76,7 +76,7 @@ fn name_in_path(scale_set: Option<&str>, name: &str) -> Option<String> {
 }
 
 impl MachineAnswer {
-    /// The machine. `scale_set` is the scale set that contains it, if any. `None` if the machine has no number, name or id yet.
+    /// Reads the machine. `scale_set` is the name of the machine's scale set, if any. `None` if the machine has no number, name or id yet.
     pub(super) fn into_machine(self, scale_set: Option<&str>) -> Option<AzureMachine> {
         let MachineProperties { vm_id, provisioning_state, os_profile, instance_view, time_created } =
             self.properties;

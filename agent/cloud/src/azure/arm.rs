@@ -34,7 +34,7 @@ const COMPUTE_VERSION: &str = "2024-07-01";
 const NETWORK_VERSION: &str = "2018-10-01";
 /// The maximum size of a page, in bytes. A machine takes about 8 KiB.
 const LONGEST_PAGE: usize = 16 * 1024 * 1024;
-/// More pages than any scale set has: a scale set has at most a thousand machines.
+/// The maximum number of pages of a list. A scale set needs fewer pages, because it has at most a thousand machines.
 const MOST_PAGES: usize = 50;
 /// Azure's read limit for an identity in a subscription: a burst of 250, then 25 a second. This client uses a fifth of this limit.
 const BURST: f64 = 50.0;
@@ -72,7 +72,7 @@ fn no_token(error: MetadataError) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this machine's managed identity has no token: {error}"),
-        // Not retried: the token request has already been retried.
+        // The token request has already been retried.
         may_pass: false,
     }
 }
@@ -107,8 +107,8 @@ struct List {
 }
 
 impl Arm {
-    /// Azure Resource Manager at `AZURE_RESOURCE_MANAGER_ENDPOINT`, else at Azure's public endpoint. Requests are counted in
-    /// `calls`.
+    /// Creates a client for Azure Resource Manager. The endpoint is `AZURE_RESOURCE_MANAGER_ENDPOINT`, else Azure's public endpoint.
+    /// Requests are counted in `calls`.
     pub fn of_environment(
         subscription: &str,
         resource_group: &str,
@@ -137,7 +137,7 @@ impl Arm {
         })
     }
 
-    /// Azure Resource Manager and the metadata service at one address, with short timeouts.
+    /// Creates a client that uses `server` as Azure Resource Manager and as the metadata service, with short timeouts.
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(server: &str, subscription: &str, resource_group: &str, calls: CloudCalls) -> Arm {
         let tokens = Tokens::at(server.to_owned(), MANAGEMENT, None, Retries::default()).expect("a client");

@@ -39,7 +39,8 @@ const ISSUERS: &str = "https://www.microsoft.com/pkiops/certs/";
 const LARGEST: usize = 16 * 1024;
 /// The maximum number of URLs that are tried for one issuer.
 const MOST_PLACES: usize = 3;
-/// The timeout of the download of one certificate. A machine waits 15 seconds for its whole bootstrap request.
+/// The timeout of the download of one certificate. The timeout is short, because a machine waits only 15 seconds for its whole bootstrap
+/// request.
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// How long issuers are cached. A new issuer has a new name, so a cached issuer never becomes wrong.
 const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -54,7 +55,7 @@ const CA_ISSUERS: &str = "1.3.6.1.5.5.7.48.2";
 pub struct Attestation {
     roots: Arc<RootCertStore>,
     client: Client,
-    /// The folder from which issuers are fetched.
+    /// The URL of the folder with the issuers' certificates.
     folder: Url,
     issuers: Mutex<BTreeMap<Issuer, Remembered>>,
     claims: Claims,
@@ -83,9 +84,7 @@ enum NoIssuer {
     #[error("{place}: {cause}")]
     Unavailable { place: Url, cause: String },
     /// None of the URLs has the certificate of this issuer.
-    #[error(
-        "none of the URLs in the signing certificate returns the certificate of that certificate's issuer"
-    )]
+    #[error("none of the issuer URLs in the signing certificate returns the issuer's certificate")]
     None,
 }
 
@@ -122,7 +121,7 @@ impl Attestation {
             let unreadable = || refused("its certificate cannot be read");
             let (_, certificate) =
                 X509Certificate::from_der(&signer.certificate).map_err(|_| unreadable())?;
-            // The document includes the issuer, so a download does not help.
+            // The document includes the issuer's certificate, so a download does not help.
             if signer.others.iter().any(|other| is_issuer_of(&certificate, other)) {
                 return Err(refused(problem));
             }
@@ -169,7 +168,7 @@ impl Attestation {
         let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;
         let (signer, roots) = (signer.clone(), self.roots.clone());
         let checking = spawn_blocking(move || {
-            // The check continues even if the connection closes. Therefore the check holds its permit until it ends.
+            // The check continues even if the connection closes. Therefore the permit is held until the end of the check.
             let _turn = turn;
             if !signer.has_signed() {
                 return Err(refused("the key of its certificate has not signed it"));
@@ -206,7 +205,7 @@ impl Issuer {
     }
 }
 
-/// Returns the chain of issuers of `certificate`, taken from `all`. If several certificates may be an issuer, only the first is tried.
+/// Returns the chain of issuers of `certificate`, taken from `all`. If several certificates match an issuer, only the first one is tried.
 fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
     let mut chain: Vec<CertificateDer<'a>> = Vec::new();
     while chain.len() < MOST_OF_DOCUMENT {
@@ -248,7 +247,8 @@ async fn fetch(
     }
 }
 
-/// Downloads a certificate, with one redirect on the same server. `None` if the server has no certificate, or one that is too large.
+/// Downloads a certificate, with one redirect on the same server. `None` if the server has no certificate, or if the certificate is too
+/// large.
 async fn get(client: &Client, place: &Url) -> Result<Option<Vec<u8>>, NoIssuer> {
     let unavailable = |cause: String| NoIssuer::Unavailable { place: place.clone(), cause };
     let ask = async |at: Url| {

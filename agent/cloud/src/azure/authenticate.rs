@@ -39,7 +39,7 @@ const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::Unsi
 pub(super) struct AzureAuthenticator {
     resource_id: String,
     metadata: MetadataService,
-    /// The number of rounds of requests in which a server answered 403.
+    /// How often [`Authenticator::refused`] was called.
     refused: AtomicUsize,
 }
 

@@ -23,7 +23,6 @@ struct Compute {
 
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The id of the subscription.
     #[serde(rename = "subscriptionId")]
     pub(super) subscription: String,
     #[serde(rename = "resourceGroupName")]
@@ -37,7 +36,7 @@ pub(super) fn endpoint_of_environment() -> String {
     moved.unwrap_or_else(|| ENDPOINT.to_owned())
 }
 
-/// The header that the service requires. A request that reaches the service by mistake lacks this header.
+/// The header that the service requires. Without this header, a request may have reached the service by mistake.
 pub(super) fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("metadata", HeaderValue::from_static("true"));

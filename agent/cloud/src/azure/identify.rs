@@ -28,8 +28,8 @@ pub struct AzureControlPlane {
 }
 
 impl AzureControlPlane {
-    /// Access to the machines of the configured cluster, in the subscription and resource group of this machine
-    /// (upstream: `newVerifierClient` in `upup/pkg/fi/cloudup/azure/verifier.go`).
+    /// Uses the subscription and the resource group of this machine (upstream: `newVerifierClient` in
+    /// `upup/pkg/fi/cloudup/azure/verifier.go`).
     pub(crate) async fn new(
         options: &KopsControllerOptions,
         calls: CloudCalls,
@@ -78,7 +78,7 @@ impl ControlPlane for AzureControlPlane {
         Ok(Some(Box::new(verifier)))
     }
 
-    /// Azure's load balancers preserve the source address. But a machine reaches a public load balancer through its NAT
+    /// Azure's load balancers preserve the source address. But machines reach a public load balancer through a NAT
     /// gateway, and all machines share the gateway's address (upstream: `pkg/model/azuremodel/api_loadbalancer.go`,
     /// `natgateway.go` in `upup/pkg/fi/cloudup/azuretasks`).
     fn load_balancing(&self) -> LoadBalancing {

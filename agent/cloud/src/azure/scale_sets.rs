@@ -23,8 +23,7 @@ use crate::verify::OwnAddresses;
 /// The maximum ages of the list of scale sets. The first value applies if the list contains the wanted scale set, the second value
 /// otherwise.
 const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a list of machines. If the list does not show a Node's machine as running, a list from before the Node appeared is
-/// also too old.
+/// The maximum age of a list of machines. A list that does not show a Node's machine as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a list of machines for a bootstrap request, per hundred machines in the list. Azure lists a machine before the
 /// machine starts, so a cached list usually contains it. If not, the machine retries.
@@ -50,7 +49,7 @@ struct Inner {
     /// The names of all scale sets, in lower case.
     names: Singleflight<BTreeSet<String>, ApiError>,
     sets: Mutex<BTreeMap<SetName, Arc<ScaleSet>>>,
-    /// The addresses of all machines of each scale set when they were last listed.
+    /// The addresses of all machines of each scale set, from the last list of the scale set.
     addresses: Arc<Mutex<BTreeMap<SetName, BTreeSet<IpAddr>>>>,
 }
 
@@ -122,7 +121,7 @@ impl ScaleSets {
         false
     }
 
-    /// The scale set with this name; `None` if the resource group lacks it, or its name is not one of the cluster's names.
+    /// The scale set with this name; `None` if the resource group lacks the scale set, or if the name does not end in the cluster's name.
     async fn set(&self, name: &SetName) -> Result<Option<Arc<ScaleSet>>, Arc<ApiError>> {
         let Some(name) = name else {
             return Ok(Some(self.0.sets.lock().entry(None).or_default().clone()));

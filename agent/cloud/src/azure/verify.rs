@@ -23,7 +23,7 @@ pub struct AzureVerifier {
 }
 
 impl AzureVerifier {
-    /// The verifier and the node controller should use one value of `scale_sets`, so that they share requests.
+    /// `scale_sets` should be a clone of the node controller's `ScaleSets`, so that the verifier and the node controller share requests.
     pub fn new(scale_sets: ScaleSets, attestation: Attestation) -> AzureVerifier {
         AzureVerifier { scale_sets, attestation, takes_unsigned: false }
     }

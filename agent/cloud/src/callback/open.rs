@@ -39,8 +39,8 @@ impl Open {
         Arc::new(Open { most, state: Mutex::default() })
     }
 
-    /// Takes a place for a new connection from an address. The receiver ends when the connection must close early. `None` if connections of
-    /// kops-controller take all places.
+    /// Takes a place for a new connection from an address. The receiver completes when the connection must close early. `None` if
+    /// connections of kops-controller take all places.
     pub(crate) fn enter(self: &Arc<Open>, address: IpAddr) -> Option<(Place, oneshot::Receiver<Infallible>)> {
         let mut state = self.state.lock();
         if state.unverified.len() + state.kops_controllers.len() >= self.most {

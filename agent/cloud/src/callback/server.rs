@@ -43,11 +43,11 @@ use kops_agent_net::tls;
 /// The maximum number of connections. At this limit, a new connection replaces the oldest unverified connection of the address that has the
 /// most unverified connections. To keep kops-controller out, an attacker must open this many connections within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
-/// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for its whole call. Upstream's
-/// kops-controller waits as long as the machine waits for its response: 15 seconds (`pkg/kopscontrollerclient/client.go`).
+/// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for the whole call-back. Upstream's
+/// kops-controller waits 15 seconds. A machine also waits 15 seconds for its bootstrap response (`pkg/kopscontrollerclient/client.go`).
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
 const CALL_WITHIN: Duration = Duration::from_secs(15);
-/// How long a connection stays open after the caller is rejected for its name, so that the caller can read the reason.
+/// How long a connection stays open after the server rejects the name in the caller's certificate, so that the caller can read the reason.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 const SECRET: usize = 16;
 /// How long the server waits for the port. A forked child process has a copy of the previous listener until it calls exec.
@@ -173,8 +173,9 @@ impl CallbackServer {
         })
     }
 
-    /// Notes that kops-controller rejected the proofs of a round of requests. If the server gave a proof in this round, the form of the
-    /// next proofs changes, because kops-controller of kOps 1.34.0 and 1.34.1 accepts only [`CONSTANT`].
+    /// Called after every server was asked, if no server accepted the request and at least one call-back failed. If this machine has
+    /// answered a challenge in the current form, the form of the next proofs changes, because kops-controller of kOps 1.34.0 and 1.34.1
+    /// accepts only [`CONSTANT`].
     pub fn refused(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.is_answered) {
@@ -194,8 +195,8 @@ impl Drop for CallbackServer {
 
 /// Binds the address. If the port is in use, retries for up to `PORT_FREE_WITHIN`.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    // `Backoff` allows only pauses that end before its deadline. With the added pause, an attempt that fails just before `PORT_FREE_WITHIN`
-    // ends is retried once more.
+    // `Backoff` allows only pauses that end before its deadline. So the deadline is one pause later: an attempt that fails shortly before
+    // the end of `PORT_FREE_WITHIN` still gets one retry.
     let mut backoff = Backoff::new(PORT_FREE_WITHIN + PORT_TRIED_EVERY, || PORT_TRIED_EVERY);
     loop {
         let bound = TcpListener::bind(address).await;

@@ -67,7 +67,7 @@ async fn call(challenge: &ChallengeRequest, identity: &PemPair) -> Result<Proof,
     Caller::new(CLUSTER).within(AMPLE).call(address(challenge), challenge, identity, RANDOM).await
 }
 
-/// kops-controller of kOps 1.34.0 and 1.34.1 accepts only the constant, and the nodeup of these releases sends it.
+/// In kOps 1.34.0 and 1.34.1, nodeup sends the constant as its proof, and kops-controller accepts no other proof.
 #[tokio::test]
 async fn the_form_of_the_proof_changes_after_a_rejected_proof() {
     let authority = new_authority();
@@ -80,7 +80,7 @@ async fn the_form_of_the_proof_changes_after_a_rejected_proof() {
     machine.refused();
     machine.refused();
     assert_eq!(proof().await, Proof::OfSecret);
-    // If the machine sends the constant, it must still have the certificate in the request, which the caller pins.
+    // Even with the constant proof, the machine must present the certificate from its request, because the caller pins this certificate.
     machine.refused();
     let mut lie = machine.challenge().unwrap();
     lie.ca.0 = kops_agent_pki::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
@@ -139,7 +139,7 @@ fn allow_many_files() {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
 }
 
-/// A connection from a loopback address. kops-controller calls from 127.0.0.1.
+/// Connects from a loopback address. In these tests, kops-controller connects from 127.0.0.1.
 async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((from, 0))).unwrap();

@@ -40,7 +40,6 @@ struct Links {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Pages {
-    /// The URL of the next page.
     next: Option<String>,
 }
 

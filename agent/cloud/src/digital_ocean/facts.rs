@@ -5,7 +5,6 @@ use reqwest::header::HeaderMap;
 
 use crate::metadata::{MetadataError, MetadataService};
 
-/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 const DROPLET_ID: &str = "/metadata/v1/id";

@@ -16,9 +16,9 @@ use tokio::sync::{Mutex, oneshot};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::tpm::{OpenTpm, Tpm, TpmFailure};
 
-/// The index of the template of the instance's RSA key in the TPM's memory (go-tpm-tools: `GceAKTemplateNVIndexRSA`).
+/// The index in the TPM's memory at which the template of the instance's RSA key is stored (go-tpm-tools: `GceAKTemplateNVIndexRSA`).
 const KEY_TEMPLATE: u32 = 0x01c1_0001;
-/// How long the TPM may take to create the key and sign. Google's takes less than a second, a hardware TPM about ten.
+/// How long the TPM may take to create the key and sign. Google's TPM takes less than a second. A hardware TPM takes about ten seconds.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Extra time for the TPM to report an error.
 const MARGIN: Duration = Duration::from_secs(3);
@@ -52,8 +52,8 @@ impl GceAuthenticator {
         let (sender, receiver) = oneshot::channel();
         let (tpm, timeout) = (self.tpm.clone(), self.timeout);
         let sign = move || Tpm::open(tpm.as_ref(), timeout)?.sign(KEY_TEMPLATE, &data);
-        // The kernel blocks a thread that waits for a TPM, and the wait cannot be cancelled. At the end of a run, its runtime waits for
-        // blocking tasks, but not for a plain thread.
+        // The kernel blocks a thread that waits for a TPM, and the wait cannot be cancelled. At the end of a run, the Tokio runtime waits
+        // for its blocking tasks, but not for a thread from `std::thread`.
         let work = move || {
             let signed = sign();
             drop(at_work);

@@ -83,7 +83,7 @@ fn no_token(error: impl std::fmt::Display) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this instance's service account has no token: {error}"),
-        // Not retried: the token request has already been retried.
+        // The token request has already been retried.
         may_pass: false,
     }
 }
@@ -115,7 +115,8 @@ struct Call<'a> {
 }
 
 impl Compute {
-    /// Compute Engine at `CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE`, else at Google's endpoint. Requests are counted in `calls`.
+    /// Creates a client for Compute Engine. The endpoint is `CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE`, else Google's. Requests are counted
+    /// in `calls`.
     pub fn of_environment(project: &str, calls: CloudCalls) -> Result<Compute, ApiError> {
         let endpoint = std::env::var(ENDPOINT_VARIABLE).unwrap_or_default();
         let endpoint = if endpoint.is_empty() { ENDPOINT.to_owned() } else { endpoint };
@@ -133,7 +134,7 @@ impl Compute {
         })
     }
 
-    /// Compute Engine and its metadata server at one address, with short timeouts.
+    /// Creates a client that uses `server` as Compute Engine and as the metadata server, with short timeouts.
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(server: &str, calls: CloudCalls) -> Compute {
         let tokens = Tokens::at(server.to_owned(), Retries::default()).expect("a client");
@@ -147,8 +148,8 @@ impl Compute {
         compute
     }
 
-    /// The names of a region's zones. Lists the zones of all regions and then selects, like Google's own cloud controller, which has the
-    /// same permissions.
+    /// The names of a region's zones. Lists the zones of all regions, and drops the zones of other regions. Google's own cloud controller
+    /// does this too, with the same permissions.
     pub async fn zones(&self, region: &str) -> Result<BTreeSet<String>, ApiError> {
         let fields = ("fields", answer::ZONES);
         let zones = self.pages::<answer::Zones>("zones.list", Method::GET, "zones".into(), fields).await?;

@@ -48,7 +48,6 @@ pub(crate) async fn place() -> Result<Place, MetadataError> {
 }
 
 pub(crate) struct Place {
-    /// The id of the project.
     pub project: String,
     pub zone: String,
 }

@@ -23,7 +23,6 @@ pub struct GceControlPlane {
 }
 
 impl GceControlPlane {
-    /// Access to the instances of the configured cluster.
     pub(crate) async fn new(
         options: &KopsControllerOptions,
         calls: CloudCalls,
@@ -60,7 +59,7 @@ async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlP
 }
 
 impl GceControlPlane {
-    /// The instance of a Node as its group lists it, and its identity.
+    /// Finds the instance of a Node in the list of a managed instance group. Also returns the Node's identity.
     async fn find_instance(
         &self,
         node: &ObservedNode,
@@ -70,8 +69,8 @@ impl GceControlPlane {
         let path = gce::instance_path(&node.provider_id, cluster)?;
         let found = self.groups.find(&path, since).await.map_err(NotIdentified::unavailable)?;
         let Some(Managed { instance, template }) = found else {
-            // No group lists the instance, so the Node is not identified. This request finds out whether the instance exists, for the
-            // error.
+            // No group lists the instance, so the Node is not identified. This request only finds out for the error message whether the
+            // instance exists.
             let unlisted = self.groups.instance(&path).await.map_err(NotIdentified::unavailable)?;
             return Err(match unlisted {
                 Some(instance) => gce::unlisted(&instance, cluster),

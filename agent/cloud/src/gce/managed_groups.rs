@@ -25,9 +25,9 @@ const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
 /// The maximum age of a group's list. A list that does not show a Node's instance as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a group's cached list for an unverified request, multiplied by the number of the list's pages. Google lists a machine
-/// before the machine starts. The machine takes longer than this age until its first request, so even a cached list has the machine. A
-/// machine that the list lacks is rejected, and retries.
+/// The maximum age of a group's cached list for an unverified request is this value, multiplied by the list's number of pages. Google lists
+/// a machine before the machine starts, and the start takes longer than this value. So a cached list usually contains the machine. If not,
+/// the machine is rejected, and retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;

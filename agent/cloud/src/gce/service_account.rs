@@ -264,7 +264,7 @@ impl KeyTokens {
         let no_client =
             |problem: String| KeyError::NoClient { server: server.clone(), email: email.clone(), problem };
         tls::require_ca_bundle_for([server.as_str()]).map_err(|error| no_client(error.to_string()))?;
-        // The client follows no redirect: for an hour, a server that gets the assertion could use it like the key.
+        // The client follows no redirect. A different server that gets the assertion could use it to get tokens for an hour.
         let client = tls::client_config().map_err(HttpError::from).and_then(http::client_with);
         let client = client.map_err(|error| no_client(error.to_string()))?;
         Ok(KeyTokens { key, scope, client, retries })

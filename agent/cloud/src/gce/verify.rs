@@ -34,8 +34,8 @@ pub struct GceVerifier {
 }
 
 impl GceVerifier {
-    /// The verifier and the node controller should use one value of `groups`, so that they share requests. If `max_skew` is zero, the
-    /// default applies. The maximum is 720 seconds.
+    /// `groups` should be a clone of the node controller's `ManagedGroups`, so that the verifier and the node controller share requests. If
+    /// `max_skew` is zero, the default applies. The maximum is 720 seconds.
     pub fn new(groups: ManagedGroups, max_skew: i64) -> GceVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(

@@ -7,12 +7,10 @@ use serde::Deserialize;
 
 use crate::metadata::{MetadataError, MetadataService};
 
-/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 const NETWORKS: &str = "/hetzner/v1/metadata/private-networks";
 
-/// A private network of the server.
 #[derive(Deserialize)]
 struct PrivateNetwork {
     ip: String,

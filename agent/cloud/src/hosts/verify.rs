@@ -24,7 +24,7 @@ pub struct HostVerifier {
 }
 
 impl HostVerifier {
-    /// The verifier and the node controller should use one value of `hosts`, so that they share requests. If `max_skew` is
+    /// `hosts` should be the node controller's `Enrolled`, so that the verifier and the node controller share requests. If `max_skew` is
     /// zero, the default applies. The maximum is 720 seconds.
     pub fn new(hosts: Arc<Enrolled>, max_skew: i64) -> HostVerifier {
         if max_skew > MOST_SKEW {
@@ -47,7 +47,7 @@ impl HostVerifier {
         Ok(VerifiedNode {
             instance: host::instance(&host.name),
             node_name: host.name,
-            // A `Host` has no addresses for the names in its certificates.
+            // A `Host` object contains no addresses for the machine's certificates.
             certificate_names: Vec::new(),
             instance_group: identity.instance_group,
             challenge_endpoint: String::new(),

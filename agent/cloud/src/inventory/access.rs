@@ -23,7 +23,7 @@ pub struct Session {
     pub token: HeaderValue,
 }
 
-/// A login: it finds the API, and gets tokens that expire.
+/// Logs in to a cloud: finds the API, and gets tokens that expire.
 #[async_trait::async_trait]
 pub trait Login: fmt::Debug + Send + Sync {
     /// A client for the API. It follows no redirect, because the tokens are for this cloud only.

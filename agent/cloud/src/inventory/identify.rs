@@ -35,8 +35,8 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     async fn identify(
         &self,
         node: &ObservedNode,
-        // `_since` is not needed: the list has had a Node's machine since the machine's bootstrap. If the list lacks the machine, it is
-        // requested again within seconds.
+        // `_since` is not needed: the list has contained a Node's machine since the machine's bootstrap. A list that lacks the machine is
+        // replaced within seconds.
         _since: Instant,
     ) -> Result<Identity, NotIdentified> {
         let id = M::PROVIDER_IDS.id(&node.provider_id)?;
@@ -61,10 +61,10 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
         M::BOOTSTRAP.machine_prefix
     }
 
-    /// If the API has a load balancer, kOps puts port 3988 behind this load balancer, without the PROXY protocol (upstream:
+    /// If the Kubernetes API has a load balancer, kOps puts port 3988 behind this load balancer, without the PROXY protocol (upstream:
     /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`, `pkg/model/scalewaymodel/api_loadbalancer.go`).
-    /// Even in a cluster without a load balancer, an address outside the cloud's list is treated as a load balancer's. A machine that
-    /// proves itself by its address connects directly.
+    /// Even in a cluster without a load balancer, an address outside the cloud's list counts as the address of a load balancer. If the
+    /// source address is the proof of identity, all machines connect directly.
     fn load_balancing(&self) -> LoadBalancing {
         match M::PROVEN_BY {
             ProvenBy::CallBack => LoadBalancing::Of(self.machines.clone()),

@@ -21,8 +21,8 @@ use crate::rate_limiter::TokenBucket;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// The maximum age of the list is this value multiplied by the list's number of pages. With this age, lists use a fifth of the requests
-/// that a cloud permits in an hour. The newest machines are requested at most once in this time.
+/// The maximum age of the list is this value multiplied by the list's number of pages. With this age, requests for the whole list use a
+/// fifth of the requests that a cloud permits in an hour. The maximum age of the list of the newest machines also depends on its pages.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
 /// If a new list fails or is slow, the previous list may be this much older than its maximum age. The previous list then serves only
 /// questions about machines that it contains.
@@ -89,8 +89,8 @@ impl<M> Default for Last<M> {
 }
 
 impl<M: Listed> Inventory<M> {
-    /// The machines of a cluster. The environment has the token, and may replace the endpoint of the cloud. Requests are
-    /// counted in `calls`.
+    /// Creates the inventory of a cluster's machines. The environment has the API token or the login, and may replace the endpoint of the
+    /// cloud. Requests are counted in `calls`.
     pub async fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         if let Some(login) = M::login(&calls)? {
             return Inventory::behind(login, M::scope(cluster).await?, calls);
@@ -199,7 +199,7 @@ impl<M: Listed> Inventory<M> {
         }
     }
 
-    /// The list of all machines. If the list has several pages, it is not requested again for some seconds. If it then lacks this id, the
+    /// The list of all machines. A list with several pages is not requested again for some seconds. If such a list lacks this id, the
     /// result may also contain machines that were created after the list was requested.
     pub(super) async fn listing_with(
         self: &Arc<Self>,
@@ -209,7 +209,7 @@ impl<M: Listed> Inventory<M> {
         let machines = self.clone();
         let asking = self.listed.get(ttl, move || async move { machines.list().await });
         let listing = match self.stale(id, ttl + STALE) {
-            // The stale list has the machine, which is enough for the call-back and for the labels of its Node.
+            // The stale list has the machine. A stale entry is enough for the call-back, and for the labels of the machine's Node.
             Some(stale) => match timeout(SOON, asking).await {
                 Ok(Ok(listing)) => listing,
                 Ok(Err(_)) | Err(_) => return Ok(stale),
@@ -253,8 +253,8 @@ impl<M: Listed> Inventory<M> {
     }
 
     /// Adds machines that `known` lacks. First reads the newest machines, if the API can list the newest machines first. Then requests some
-    /// of the missed ids (ids that no list contains). A missed machine may also be old: on APIs with numbered pages, a removal moves the
-    /// machines behind it to the previous page, which may already be read.
+    /// of the missed ids (ids that no list contains). A missed machine may also be old: if a machine is removed while numbered pages are
+    /// read, a later machine can move to a page that was already read.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
         let may_ask = !M::API.newest_first.is_empty() && self.last().besides.try_take(Instant::now());

@@ -50,7 +50,6 @@ trait Known: ListedMachine {
         format!("{}{}", Self::Machine::PROVIDER_IDS.prefix, Self::id(number))
     }
 
-    /// The location of the cluster.
     fn scope() -> Scope {
         Scope::from(CLUSTER)
     }
@@ -130,7 +129,7 @@ impl Known for KnownScaleway {
 
 impl Known for KnownOpenstack {
     type Machine = OpenstackServer;
-    /// A server without addresses is refused, because the request's source address is not the server's.
+    /// A server without addresses is refused, because the request's source address is not one of the server's addresses.
     const NO_ADDRESS: &str = "OtherAddress";
 
     fn provider_id(number: u64) -> String {
@@ -273,7 +272,7 @@ async fn verified<M: Listed>(machines: Arc<Inventory<M>>, id: &str) -> Result<Ve
     verifier.examine(&presented).unwrap()?.verification.await
 }
 
-/// Verifies a request from this address, whose machine also answers the call-back.
+/// Verifies a request from this address. The machine at this address also answers the call-back.
 async fn confirmed<M: Listed>(
     machines: &Arc<Inventory<M>>,
     id: &str,
@@ -305,7 +304,7 @@ async fn a_machine_removed_after_the_list_is_rejected<K: Known>() {
         ProvenBy::CallBack => assert!(!elsewhere.unwrap().addresses.contains(&[10, 0, 9, 9].into())),
         ProvenBy::Address => assert_eq!(elsewhere.unwrap_err().reason, "OtherAddress"),
     }
-    // The machine is removed. A new machine may get its address, and would then answer the call-back.
+    // The machine is removed. A new machine may get the removed machine's address, and could answer the call-back.
     api.remove(1);
     assert!(machines.get(id::<K>(1)).await.unwrap().is_some(), "by the list");
     let refusal = confirmed(&machines, &K::id(1), [10, 0, 0, 1]).await.unwrap_err();

@@ -7,7 +7,6 @@ use reqwest::header::{HeaderMap, HeaderValue};
 
 use crate::metadata::{Failure, MetadataError, MetadataService};
 
-/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 const TOKEN_PATH: &str = "/v1/token";

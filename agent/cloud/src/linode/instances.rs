@@ -58,7 +58,7 @@ struct RefusalError {
 
 const TOKEN_VARIABLE: &str = "LINODE_TOKEN";
 
-/// Linode's API, and how it reports errors: its error text serves as the code.
+/// Linode's API, and how it reports errors. The text of an error serves as the error code.
 static API: Api = Api {
     name: "Linode",
     limited: "token",

@@ -60,7 +60,7 @@ impl HostAuthenticator {
 /// ECDSA with SHA-256, in ASN.1. Upstream's server accepts this scheme, and `kops toolbox enroll` makes the matching kind of key.
 const SCHEME: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 
-/// A SubjectPublicKeyInfo as Go writes it (`encoding/pem`).
+/// Encodes a SubjectPublicKeyInfo (DER) in PEM, in the same form as Go's `encoding/pem`.
 fn public_key_pem(der: &[u8]) -> String {
     let encoded = STANDARD.encode(der);
     let mut pem = "-----BEGIN PUBLIC KEY-----\n".to_owned();

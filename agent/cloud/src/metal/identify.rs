@@ -42,8 +42,7 @@ impl ControlPlane for HostControlPlane {
         MachinePrefix::of_bits(128)
     }
 
-    /// Always `None`, because the verifier of enrolled machines is configured by `server.pki`. A cluster in a cloud may have
-    /// `server.pki`, too.
+    /// Always `None`, because the server itself creates the verifier of enrolled machines from `server.pki`. It does so for every cloud.
     async fn verifier(
         &self,
         _server: &KopsControllerServerOptions,

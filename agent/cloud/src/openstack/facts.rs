@@ -14,7 +14,6 @@ use super::config_drive::{self, META_DATA};
 use crate::authenticate::AuthenticationError;
 use crate::metadata::{MetadataError, MetadataService};
 
-/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 /// The path of the server's address (upstream: `metadata://openstack` in util/pkg/vfs/context.go).
@@ -29,7 +28,7 @@ pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, Meta
     Ok(local_ipv4)
 }
 
-/// The id of the server, from a config drive or else from the metadata service, in upstream's order (`getMetadata` in its `metadata.go`).
+/// The id of the server, from a config drive or else from the metadata service, as in upstream (`getMetadata` in upstream's `metadata.go`).
 /// `root` is the root directory of this machine. If both sources fail, the error contains both reasons.
 pub(super) async fn server_id(
     root: &Path,

@@ -107,7 +107,7 @@ impl Listed for OpenstackServer {
         fact: "cloud.openstack.serverID",
         unavailable: "OpenStackUnavailable",
         no_address: ("NoAddress", "has no address of its own"),
-        // Machines have single addresses in a subnet, and prove themselves by these addresses.
+        // A machine has single addresses of a subnet, not a range. The source address is the machine's proof of identity.
         machine_prefix: MachinePrefix::of_bits(128),
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;

@@ -47,7 +47,6 @@ pub struct Settings {
     pub(super) tokens_url: String,
     /// The body of a token request. It contains secrets.
     pub(super) request: Value,
-    /// The region, if one is set.
     pub(super) region: Option<String>,
     /// `public`, `internal` or `admin`.
     pub(super) interface: String,

@@ -120,7 +120,8 @@ async fn a_missing_endpoint_in_the_catalog_is_reported() {
     assert!(is_there(&with("OS_REGION_NAME", "'RegionOne'")).await.unwrap());
 }
 
-/// A stand-in for Keystone that gives this response, with `X-Subject-Token` if `token` is set. The counter counts its requests.
+/// A stand-in for Keystone that gives this response, with `X-Subject-Token` if `token` is set. The counter counts the requests to the
+/// stand-in.
 async fn keystone(
     status: u16,
     token: Option<&'static str>,

@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use crate::metadata::{MetadataError, MetadataService};
 
-/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.42.42";
 
 const SERVER: &str = "/conf?format=json";

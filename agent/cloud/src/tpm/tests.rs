@@ -76,7 +76,7 @@ fn code(code: u32) -> Vec<u8> {
     [[0x80, 0x01, 0, 0, 0, 10].as_slice(), &code.to_be_bytes()].concat()
 }
 
-/// Records the answers of a real TPM while it signs once.
+/// Records the answers of the software TPM `swtpm` during one signature.
 #[derive(Clone, Debug)]
 struct Recorder<'a> {
     swtpm: &'a Swtpm,

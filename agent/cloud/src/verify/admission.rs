@@ -40,8 +40,8 @@ impl Default for Limits {
             at_once_of_one: 16,
             waiting_of_one: 64,
             // Anyone can claim to be a machine, and only the call-back shows whether the machine made the request. A machine immediately
-            // denies requests that it did not make, so many requests a second get a turn. If the machine does not answer, its requests hold
-            // at most this many of the places that all machines behind a load balancer share.
+            // denies requests that it did not make, so each false claim frees its place quickly. If the machine does not answer, its
+            // requests hold at most this many of the places that all machines behind a load balancer share.
             at_once_of_claim: 4,
             waiting_of_claim: 64,
             waiting: 4096,
@@ -84,8 +84,8 @@ pub struct Admitted {
     _place: Place,
 }
 
-/// A place in the queue, which becomes the place of an admitted request. Dropping this value frees the place in both cases, because a
-/// connection may close at the moment of its turn.
+/// The place of a request: first in the queue, and after admission among the running requests. Dropping this value frees the place in both
+/// cases, because a connection may close at the moment when its request is admitted.
 struct Place {
     admission: Arc<Admission>,
     origin: Origin,

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::admission::{Admission, Admitted, Limits};
 use super::{Origin, Refusal};
 
-/// With [`KEPT_FOR`], these limits permit three requests with false claims a second from all addresses together, and one from each address.
+/// With [`KEPT_FOR`], these limits permit three false claims per second from all addresses together, and one per second from each address.
 const LIMITS: Limits = Limits {
     at_once: 10,
     at_once_of_one: 3,
@@ -135,7 +135,7 @@ mod tests {
         }
         assert!(enter(&claims, 1).now_or_never().is_none());
         assert!(enter(&claims, 2).now_or_never().is_some_and(|place| place.is_ok()));
-        // A false claim costs at most two requests: a list and a key. All false claims of a second cost less than a third of the 25
+        // A false claim costs at most two requests: a list and a key. All false claims within a second cost less than a third of the 25
         // requests that Google permits in a second.
         let lies = LIMITS.at_once as f64 / KEPT_FOR.as_secs_f64();
         assert!(2.0 * lies < 25.0 / 3.0);

@@ -22,7 +22,7 @@ pub struct Channel {
     pub is_unheeded_manifest: bool,
     /// The kOps release whose rules apply to the channel.
     pub release: KopsRelease,
-    /// The add-on names and their entries, in order.
+    /// The entries, each with the name of its add-on, in the document's order.
     pub(super) entries: Vec<(String, AddonSpec)>,
 }
 

@@ -76,8 +76,8 @@ fn ours(mut entry: Value) -> Value {
 }
 
 /// Merges kops-agent's entries into one for each subresource, because the API server keeps only one entry for each subresource. If the
-/// entries have different API versions, the merged entry gets the version that is about to be applied. A path to a field that this version
-/// lacks is harmless, because the API server has no such field to remove. Entries of other managers stay unchanged.
+/// entries have different API versions, the merged entry gets `api_version`, the version of the object to apply. A path to a field that
+/// this version lacks is harmless, because the API server has no such field to remove. Entries of other managers stay unchanged.
 fn merged(entries: Vec<Value>, api_version: &str) -> Vec<Value> {
     let is_ours =
         |entry: &Value| text(entry, "manager") == FIELD_MANAGER && text(entry, "operation") == "Apply";
@@ -102,8 +102,8 @@ fn text<'a>(entry: &'a Value, name: &str) -> &'a str {
     entry.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The fields of the object in the annotation [`LAST_APPLIED`], and the field of that annotation. `None` if the annotation is missing or
-/// unreadable.
+/// The fields of the object that the annotation [`LAST_APPLIED`] contains, plus the field of the annotation itself. `None` if the
+/// annotation is missing or unreadable.
 fn noted_by_kubectl(live: &Value) -> Option<Value> {
     let note = live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
     let applied: Value = serde_json::from_str(note).ok()?;

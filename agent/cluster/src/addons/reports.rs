@@ -27,7 +27,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// The reports as text.
     pub fn text_of(reports: &[&Report]) -> String {
         if reports.is_empty() {
             return "Nothing to do: the cluster has the add-ons of its channels.\n".to_owned();
@@ -115,7 +114,6 @@ impl Difference {
         self.changed.is_empty() && self.pruned.is_empty() && self.authority.is_empty()
     }
 
-    /// The differences as text.
     pub fn text_of(differences: &[Difference]) -> String {
         let mut text = String::new();
         for difference in differences.iter().filter(|one| !one.is_none() || !one.problems.is_empty()) {

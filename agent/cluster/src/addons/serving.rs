@@ -30,7 +30,8 @@ pub fn is_workload(group: &str, kind: &str) -> bool {
     WORKLOADS.contains(&(group, kind))
 }
 
-/// The reason why an object from the API server does not serve. `None` if the object serves, or if its status does not show this.
+/// The reason why an object from the API server does not serve. `None` if the object serves, or if its status does not show whether it
+/// serves.
 pub fn problem(live: &Value) -> Option<String> {
     if let Some(problem) = health::problem(live, KopsRelease::NEWEST) {
         return Some(problem);

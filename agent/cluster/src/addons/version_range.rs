@@ -26,7 +26,7 @@ impl ServerVersion {
     }
 }
 
-/// A range of versions: alternatives, each with comparisons that must all hold.
+/// A range of versions. A version is in the range if all comparisons of one alternative hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRange {
     alternatives: Vec<Vec<Comparison>>,
@@ -170,7 +170,7 @@ fn number(text: &str) -> Option<u64> {
 impl Comparison {
     fn holds(&self, version: ServerVersion) -> bool {
         let order = version.core.cmp(&self.core);
-        // A pre-release is lower than its release.
+        // A server version is greater than a pre-release with the same numbers.
         let order = if order.is_eq() && self.is_pre_release { Ordering::Greater } else { order };
         match self.operator {
             Operator::Is => order.is_eq(),

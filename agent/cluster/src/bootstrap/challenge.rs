@@ -17,7 +17,7 @@ pub const LONGEST_MESSAGE: usize = 4096;
 const ID: u32 = 1;
 const RANDOM: u32 = 2;
 const RESPONSE: u32 = 1;
-/// The wire type of strings and bytes.
+/// The wire type of strings and bytes in Protocol Buffers.
 const LENGTH_DELIMITED: u32 = 2;
 
 /// The name in the certificate of a machine's challenge server in this cluster.

@@ -86,7 +86,7 @@ impl Claim {
     }
 }
 
-/// The token of a claim's [data](Claim::data) and its signature.
+/// Builds a token from a claim's [data](Claim::data) and the signature of the data.
 pub fn token(data: Vec<u8>, signature: Vec<u8>) -> String {
     signed_claim::token(PREFIX, data, signature)
 }

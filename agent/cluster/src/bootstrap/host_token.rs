@@ -57,7 +57,7 @@ pub fn data(host: &str, key: &str, body: &[u8], now: i64) -> Vec<u8> {
     })
 }
 
-/// The token of [`data`] and its signature.
+/// Builds a token from the output of [`data`] and its signature.
 pub fn token(data: Vec<u8>, signature: Vec<u8>) -> String {
     signed_claim::token(PREFIX, data, signature)
 }

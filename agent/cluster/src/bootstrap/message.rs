@@ -120,7 +120,8 @@ impl BootstrapRequest {
         BootstrapRequest { include_node_config: false, include_program: true, ..request }
     }
 
-    /// A request for certificates. `certs` has a public key for each name, and `keypair_ids` the trusted key pair's id for each authority.
+    /// A request for certificates. `certs` has a public key for each name. `keypair_ids` has the id of the trusted key pair for each
+    /// authority.
     pub fn for_certs(
         certs: BTreeMap<String, String>,
         keypair_ids: BTreeMap<String, String>,

@@ -123,7 +123,7 @@ pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// The token of a claim's JSON and its signature.
+/// Builds a token from a claim's JSON and the signature of the JSON.
 pub(super) fn token(prefix: &str, data: Vec<u8>, signature: Vec<u8>) -> String {
     let token = Token { signature: Bytes(signature), data: Bytes(data) };
     format!("{prefix}{}", STANDARD.encode(json(&token)))

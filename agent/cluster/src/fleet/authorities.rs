@@ -28,7 +28,7 @@ pub fn read_authorities(value: &str) -> Option<String> {
 
 /// A note for each group about the authorities that its nodes trust, if the nodes of the cluster trust different authorities. The hashes of
 /// configurations do not show this difference. `nodes` has the group, the name and the digest of each node.
-pub fn different_authorities<'a>(
+pub(crate) fn different_authorities<'a>(
     nodes: impl Iterator<Item = (&'a str, &'a str, &'a str)>,
 ) -> BTreeMap<&'a str, String> {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();

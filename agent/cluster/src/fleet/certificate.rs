@@ -10,14 +10,14 @@ use kops_agent_spec::{parse_timestamp, timestamp};
 
 pub const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 
-/// A node is not healthy if one of its certificates expires within this number of days. Nodes renew a certificate months before its expiry,
-/// when a third of its lifetime is left. So a certificate that expires within this time has missed its renewal long ago.
+/// A node is not healthy if one of its certificates expires within this number of days. Nodes renew a certificate when a third of its
+/// lifetime is left, which is months before the expiry. So the renewal of a certificate that expires this soon is long overdue.
 pub const FEW_DAYS: i64 = 7;
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 /// Maximum length of a name, in bytes. A kubelet can write any value into its own Node.
 const LONGEST_NAME: usize = 100;
 
-/// The certificate of a node that expires first.
+/// The first certificate of a node to expire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstCertificate {
     /// A short name of the certificate: `kubelet`, `kube-scheduler/server`.

@@ -17,8 +17,8 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the agent's version.
 pub const AGENT_VERSION: &str = "kops-agent/version";
-/// The annotation of a node that has taken a different configuration of its group than the configuration in its user-data. The value is the
-/// hash in the user-data.
+/// The annotation of a node that has replaced the configuration in its user-data with a different configuration of the group. The value is
+/// the hash in the user-data.
 pub const FOLLOWED_FROM: &str = "kops-agent/followed-from";
 /// The annotation of a node on which the service of control-plane mode runs. Its value is [`RUNNING`].
 pub const CONTROLLER: &str = "kops-agent/controller";
@@ -33,7 +33,6 @@ pub struct NodeReport {
     pub runs: Option<Configuration>,
     /// The configuration that a new machine in place of this machine would get, if it differs from this machine's configuration.
     pub superseded_by: Option<Configuration>,
-    /// The current problem, if there is one.
     pub trouble: Option<Trouble>,
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
@@ -125,8 +124,8 @@ pub struct CurrentCondition {
 }
 
 impl NodeReport {
-    /// The statement of a node with this report. Credentials in URLs are hidden, because many users can read Nodes. Known secrets are
-    /// already hidden: the run hid them when it recorded the problem.
+    /// The content of the conditions and annotations for this report. Credentials in URLs are hidden, because many users can read Nodes.
+    /// Known secrets are already hidden: the run hid them when it recorded the problem.
     pub fn statement(&self) -> Statement {
         let (reason, problem) = match &self.trouble {
             Some(Trouble::RunFailed { at, problem }) => {

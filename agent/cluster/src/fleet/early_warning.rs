@@ -28,7 +28,7 @@ macro_rules! reasons {
         impl WarningReason {
             pub const ALL: &[WarningReason] = &[$(WarningReason::$reason),+];
 
-            /// The reason as the condition has it.
+            /// The value of `reason` in the condition.
             pub fn name(self) -> &'static str {
                 match self {
                     $(WarningReason::$reason => stringify!($reason),)+

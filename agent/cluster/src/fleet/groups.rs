@@ -21,7 +21,7 @@ pub(super) const STALE: Duration = Duration::hours(3);
 /// The maximum number of configurations in a note.
 const NAMED: usize = 3;
 
-/// The nodes of an instance group, and the change that waits for them.
+/// The nodes of an instance group, and their pending change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupPlan {
@@ -30,7 +30,7 @@ pub struct GroupPlan {
     pub current: usize,
     pub superseded: usize,
     pub unknown: usize,
-    /// The name of the node with the newest plan, whose change is shown as the change of the group. `None` without a plan.
+    /// The name of the node with the newest plan. The change of this node is shown for the whole group. `None` if no node has a plan.
     pub from: Option<String>,
     /// The change of the node in `from`.
     pub next: Option<Next>,
@@ -40,7 +40,7 @@ pub struct GroupPlan {
     pub nodes: Vec<NodePlan>,
 }
 
-/// One node, and the change that waits for it.
+/// One node, and its pending change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePlan {
@@ -50,11 +50,11 @@ pub struct NodePlan {
     pub why: String,
     /// When the node last reported, in RFC 3339; empty if it has never reported.
     pub told_at: String,
-    /// The change that waits for the node, if it does not run its group's current configuration; `None` if its Node has no valid plan.
+    /// The pending change of a node that does not run its group's current configuration; `None` if the Node has no valid plan.
     pub next: Option<Next>,
     /// Whether the node needs a new machine. A rollout does not replace machines.
     pub machine: MachineComparison,
-    /// The newest configuration of its group that the node knows.
+    /// The hash of the group's newest configuration, as far as this node knows.
     #[serde(skip)]
     newest: String,
 }
@@ -69,7 +69,7 @@ pub enum State {
 }
 
 /// The changes of all groups, sorted by name, as of `now`. `wanted` has the machines that the groups want, or the reason why
-/// they are not known.
+/// these machines are not known.
 pub fn groups(
     nodes: &[SeenNode],
     wanted: &Result<WantedMachines, Failure>,
@@ -137,7 +137,7 @@ fn node_plan(node: &SeenNode, now: OffsetDateTime) -> NodePlan {
     }
 }
 
-/// The change that waits for a node that does not run its group's current configuration, or why the change is not known.
+/// The pending change of a node that does not run its group's current configuration, or why the change is not known.
 fn next(node: &SeenNode, runs: &str, now: OffsetDateTime) -> Result<Next, String> {
     if node.next.is_empty() {
         return Err(
@@ -184,8 +184,8 @@ fn group_plan(group: &str, mut nodes: Vec<NodePlan>, now: OffsetDateTime) -> Gro
     }
 }
 
-/// The note that the nodes of a group disagree about the newest configuration of the group. The nodes may disagree because each node reads
-/// the store at a different time, up to an hour before its report.
+/// A note for a group whose nodes report different newest configurations; `None` if the reports agree. The reports may differ, because each
+/// node reads the store at a different time, up to an hour before its report.
 fn configurations(nodes: &[NodePlan]) -> Option<String> {
     let mut by_hash: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.state != State::Unknown) {

@@ -39,7 +39,7 @@ pub struct ObservedMachine {
     /// The image, according to the cloud's metadata service: the ID of an EC2 image, or `PROJECT/NAME` of an image of GCE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The size of the disk under `/`, in GiB. EC2 and GCE also give the `size` of a volume in GiB.
+    /// The size of the disk under `/`, in GiB. EC2 and GCE use the same unit for the size of a volume.
     #[serde(default, rename = "rootVolumeGiB", skip_serializing_if = "Option::is_none")]
     pub root_volume_gib: Option<u32>,
     /// The digest of the user-data without kOps' boot script; empty if the user-data has no other parts.

@@ -17,13 +17,13 @@ const LONGEST_HASH: usize = 100;
 /// The number of characters of a hash that people see.
 const SHOWN_OF_HASH: usize = 12;
 
-/// A configuration that a node runs or that supersedes the node's configuration, and the time since which it does so.
+/// A configuration that a node runs, or a newer configuration that supersedes it, and when this began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
     /// The configuration's `NodeupConfigHash`.
     pub hash: String,
-    /// The time since which the node runs the configuration, or since which the configuration supersedes the node's, in RFC 3339; empty if
+    /// When the node began to run the configuration, or when the configuration superseded the node's configuration, in RFC 3339; empty if
     /// unknown.
     pub since: String,
 }

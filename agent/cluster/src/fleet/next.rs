@@ -65,7 +65,7 @@ pub struct NextPlan {
     pub takes_slot: bool,
     /// The versions after the change.
     pub versions: Versions,
-    /// Whether the rule `auto` drains the node for this change; `None` if that is unknown.
+    /// Whether `--drain auto` drains the node for this change; `None` if that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drains: Option<bool>,
 }

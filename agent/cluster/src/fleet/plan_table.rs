@@ -8,7 +8,7 @@ use kops_agent_spec::terminal::{SHOWN_OF_PROBLEM, cell, columns, one_line};
 use super::table::shown;
 use super::{GroupPlan, Next, NextPlan, NodePlan, Outcome, State, named, short_hash};
 
-/// Maximum number of node names in a line below the table, and of lines of one kind for a group.
+/// The maximum number of lines of one kind for a group below the table.
 const NAMED_NODES: usize = 5;
 
 /// A table with one line per group. Below it, there is one line per problem, and one line per reason for a new
@@ -100,8 +100,8 @@ fn problems(group: &GroupPlan) -> Vec<String> {
     problems
 }
 
-/// One line for each difference between the machines, and one for each part that was not compared. Each line names
-/// its nodes. Nodes with an unknown state are left out, because `problems` lists them.
+/// One line for each difference between the machines, and one for each part that was not compared. Each line names one of its nodes and
+/// the number of its other nodes. Nodes with an unknown state are left out, because `problems` lists them.
 fn machines(nodes: &[NodePlan]) -> Vec<String> {
     let lines = |what: &str, of: fn(&NodePlan) -> &[String]| -> Vec<String> {
         let mut by_text: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

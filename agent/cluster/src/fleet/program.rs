@@ -16,8 +16,8 @@ const LONGEST_VERSION: usize = 200;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramReport {
     schema_version: u32,
-    /// The agent's version. A kops-agent that does not report its program changes only the annotation with the agent's version. The two
-    /// versions then differ, and this report is stale.
+    /// The agent's version. A kops-agent that does not report its program changes only the annotation with the agent's version. If that
+    /// annotation has a different version, this report is stale.
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,

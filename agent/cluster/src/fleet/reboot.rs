@@ -11,7 +11,7 @@ pub const REBOOT_REQUIRED: &str = "kops-agent/reboot-required";
 const MOST_REASONS: usize = 8;
 /// Maximum length of a reason, in characters.
 const LONGEST_REASON: usize = 200;
-/// Maximum length of a boot ID, in bytes. The kernel's has 36.
+/// Maximum length of a boot ID, in bytes. The kernel's boot ID has 36.
 const LONGEST_BOOT_ID: usize = 64;
 
 /// Why a node requires a reboot, if it does.

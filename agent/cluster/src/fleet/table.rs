@@ -59,7 +59,7 @@ fn line(row: &Row) -> [String; 12] {
         shown(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
         shown(reboot(row.reboot_required.as_deref())),
         shown(&row.kubelet_version),
-        // The JSON output also has the commit.
+        // The table omits the commit. Only the JSON output contains it.
         shown(row.agent_version.split(' ').next().unwrap_or_default()),
     ]
 }

@@ -58,7 +58,6 @@ pub struct Ec2NetworkInterface {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsCluster {
     pub name: String,
-    /// The region of the cluster's machines.
     pub region: String,
     /// Whether Node names come from the private address instead of the instance id.
     pub use_ip_based_node_names: bool,
@@ -88,8 +87,9 @@ pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
     }
 }
 
-/// Whether only this instance can have the name: the instance's id, the DNS name that EC2 reports, or a host name that EC2 derives from the
-/// id or the address. The domain may be any domain from the DHCP options (EC2 User Guide, "EC2 instance hostnames and domains").
+/// Whether `node` is a name that only this instance can have. These names are the instance's id, the DNS name that EC2 reports, and host
+/// names that EC2 derives from the id or the address. The host names may have any domain, because the DHCP options set the domain (EC2 User
+/// Guide, "EC2 instance hostnames and domains").
 fn is_own_name(node: &str, instance: &Ec2Instance) -> bool {
     if node.is_empty() || node == instance.private_dns_name {
         return !node.is_empty();

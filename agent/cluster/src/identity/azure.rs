@@ -241,8 +241,8 @@ impl AzureMachine {
 
     /// Identifies this machine as the machine of the Node with the name `node`. `has_namesake` says whether a second machine of the cluster
     /// has the Node's name. A Node with another name than the machine's name is rejected. If a second machine has the Node's name, the
-    /// reason is that the Node is an impostor. If not, the reason is only that the names differ, because a program on the machine may have
-    /// chosen a different hostname.
+    /// refusal says that the Node is an impostor. Otherwise, the refusal only says that the names differ, because a program on the machine
+    /// may have chosen a different hostname.
     pub fn identify_node(
         &self,
         node: &str,

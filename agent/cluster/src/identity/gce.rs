@@ -29,9 +29,7 @@ const FORM: &str = "gce://my-project/europe-west1-b/nodes-x1y2";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GceCluster {
     pub name: String,
-    /// The project of the cluster's machines.
     pub project: String,
-    /// The region of the cluster's machines.
     pub region: String,
 }
 
@@ -205,8 +203,8 @@ pub fn is_at_work(instance: &ManagedInstance) -> bool {
     instance.status == AT_WORK
 }
 
-/// The names and addresses in the serving certificate of an instance's kubelet: the addresses of the first network interface that has any
-/// (upstream: `GetInstanceCertificateAlternateNames`).
+/// The names and addresses in the serving certificate of an instance's kubelet: all addresses of the first network interface with an
+/// address (upstream: `GetInstanceCertificateAlternateNames`).
 pub fn certificate_names(instance: &GceInstance) -> Vec<String> {
     let of_interface = |interface: &GceNetworkInterface| {
         let addresses = [interface.network_ip.clone(), interface.ipv6_address.clone()];

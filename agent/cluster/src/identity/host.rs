@@ -27,7 +27,7 @@ pub struct Host {
     pub pod_cidrs: Vec<String>,
 }
 
-/// The machine's id in logs. Certificate renewal also compares this id.
+/// The machine's id in logs. Certificate renewal also identifies the machine by this id.
 pub fn instance(name: &str) -> String {
     format!("{NAMESPACE}/{name}")
 }

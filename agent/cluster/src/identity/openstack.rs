@@ -21,8 +21,8 @@ const INSTANCE_GROUP: &str = "KopsInstanceGroup";
 const ROLE: &str = "KopsRole";
 /// The metadata key with the name of the cluster's network.
 const NETWORK: &str = "KopsNetwork";
-/// The prefix of metadata keys that record a label of the group's nodes. In the rest of the key, kOps replaces every character that Nova
-/// does not allow by `_`, and converts letters to lower case.
+/// The prefix of metadata keys that record a label of the group's nodes. In the rest of the key, all letters are in lower case, and `_`
+/// stands for every character that Nova does not allow.
 const NODE_LABEL: &str = "k8s.io_cluster-autoscaler_node-template_label_";
 /// The form of OpenStack's providerIDs (OpenStack's cloud controller: `InstanceMetadata` in `pkg/openstack/instancesv2.go`). Upstream also
 /// accepts `openstack://UUID` (`IdentifyNode` in `pkg/nodeidentity/openstack/identify.go`).
@@ -32,8 +32,8 @@ pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     form: "openstack:///5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
     id: |id| IdForm::Uuid.parse(id.strip_prefix('/').unwrap_or(id)),
 };
-/// The states in which a server's own system runs or will run soon (Compute API guide, "Server concepts"). `RESCUE` is not one of these
-/// states: a server in rescue mode does not run the system on its own disk.
+/// The states in which a server's operating system runs or will run soon (Compute API guide, "Server concepts"). `RESCUE` is not one of
+/// these states: a server in rescue mode does not run the operating system on its own disk.
 const AT_WORK: [&str; 6] = ["ACTIVE", "REBOOT", "HARD_REBOOT", "PASSWORD", "MIGRATING", "VERIFY_RESIZE"];
 
 /// A server as Nova's API reports it.

@@ -12,7 +12,7 @@ pub struct Versions {
     pub containerd: String,
 }
 
-/// Whether the rule `auto` drains the node for the change from `present` to `next`. `None` if a needed version is unknown, and no component
+/// Whether `--drain auto` drains the node for the change from `present` to `next`. `None` if a needed version is unknown, and no component
 /// is known to require a drain. A component without a next version does not change.
 pub fn drains(present: &Versions, next: &Versions) -> Option<bool> {
     let kubelet = differs(&present.kubelet, &next.kubelet, |(major, minor)| (major, minor));

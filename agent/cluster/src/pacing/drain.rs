@@ -45,8 +45,9 @@ impl Cordon {
         }
     }
 
-    /// The merge patch with which a run cordons the Node; `None` if an operator has already cordoned it. A cordon that a killed run has set
-    /// gets the time of this run, because the controller compares this time with the order to reboot.
+    /// The merge patch with which a run cordons the Node; `None` if an operator has already cordoned it. If a killed run has left a cordon,
+    /// the patch changes the cordon's time to `now`, because the controller compares the cordon's time with the time of the order to
+    /// reboot.
     pub fn cordoned(&self, now: &str) -> Option<Value> {
         (!self.is_cordoned || self.is_of_a_run).then(|| self.patch(&json!(now), &json!(true)))
     }

@@ -14,7 +14,6 @@ pub const MOST_SLOTS: u32 = 1000;
 pub enum SlotAction {
     /// Takes a slot, or renews the node's slot.
     Acquire,
-    /// Renews the node's slot.
     Renew,
     Release,
 }

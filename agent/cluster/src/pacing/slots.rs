@@ -11,11 +11,11 @@ use super::message::SlotAction;
 pub const LEASE_SECONDS: i64 = 300;
 /// Seconds between two renewals of a slot: nine renewals may fail before the slot expires.
 pub const RENEW_EVERY: u64 = 30;
-/// The maximum time in which a node holds slots without a rest, in seconds. A run with `--health-timeout` and a rollback takes minutes, and
-/// systemd stops a run of the timer after an hour.
+/// The maximum time for which a node may hold slots before it must pause for [`REST_SECONDS`], in seconds. A run with `--health-timeout`
+/// and a rollback takes minutes, and systemd stops a run of the timer after an hour.
 pub const LONGEST_HELD: i64 = 60 * 60;
-/// The rest after [`LONGEST_HELD`], in seconds. During the rest, the node gets no slot. If a slot was last renewed longer ago than this,
-/// its held time no longer counts.
+/// The pause after [`LONGEST_HELD`], in seconds. During this pause, the node gets no slot. The held time of a slot no longer counts if the
+/// slot's last renewal is longer ago than this pause.
 pub const REST_SECONDS: i64 = 60 * 60;
 
 /// A slot, as its Lease describes it. Times are seconds since 1970.
@@ -24,14 +24,13 @@ pub struct Slot {
     pub number: u32,
     /// The Node that holds the slot; empty if the slot is free.
     pub holder: String,
-    /// The last Node that held the slot.
     pub last_holder: String,
     /// When the last holder acquired the slot.
     pub acquired: i64,
     /// When the slot was last renewed or released.
     pub renewed: i64,
-    /// The time for which the last holder had already held slots when it acquired this slot, in seconds. After a pause of
-    /// [`REST_SECONDS`], the time begins at 0 again.
+    /// The time in seconds during which the last holder held slots before it acquired this slot. After a pause of [`REST_SECONDS`], this
+    /// time begins at 0 again.
     pub held_before: i64,
     /// Whether the slot was not renewed within its duration.
     pub has_expired: bool,
@@ -42,7 +41,7 @@ impl Slot {
         !self.holder.is_empty() && !self.has_expired
     }
 
-    /// The time for which the last holder has held slots without a rest, as of `now`, in seconds.
+    /// The time in seconds, as of `now`, for which the last holder has held slots without a pause of [`REST_SECONDS`].
     fn held_until(&self, now: i64) -> i64 {
         let end = match self.holder.is_empty() {
             true => self.renewed,
@@ -58,7 +57,7 @@ pub enum Decision {
     Hold {
         number: u32,
         acquired: i64,
-        /// The time for which the node had already held slots when it acquired this slot, in seconds.
+        /// The time in seconds during which the node held slots before it acquired this slot.
         held_before: i64,
     },
     /// Other nodes hold all slots of the budget.

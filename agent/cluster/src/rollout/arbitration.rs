@@ -34,7 +34,7 @@ pub struct Actions {
     /// The control planes whose API servers must be asked first. The caller puts the answers into [`Member::api_server`] and
     /// decides again before it writes anything.
     pub api_servers_to_ask: BTreeSet<String>,
-    /// The blockers of reboots that must be checked first. The caller checks these blockers and decides again before it writes anything.
+    /// Conditions that may block reboots, which the caller must check first. The caller then decides again before it writes anything.
     pub blockers_to_check: Option<Blockers>,
     /// The status of the operator's rollout. `None` if there is no rollout or it is over. In both cases, the written status does not
     /// change.
@@ -78,9 +78,9 @@ impl Actions {
         Actions { orders, withdrawn, pods_to_list, api_servers_to_ask, blockers_to_check, status, policy }
     }
 
-    /// The status to show. If there is an operator's rollout, this is the rollout's status. Otherwise, if the policy's reboots are at work
-    /// or stopped, and the policy's rollout is not stopped, this is the status of the reboots. Otherwise, this is the status of the
-    /// policy's rollout.
+    /// The status to show. If there is an operator's rollout, this is the rollout's status. Otherwise, this is the status of the policy's
+    /// rollout or of the policy's reboots. The status of the reboots is shown only if reboots are in progress or stopped, and the policy's
+    /// rollout is not stopped.
     pub fn active(&self) -> &Status {
         let PolicyStatus { status, reboots, .. } = &self.policy;
         let counts = reboots.is_at_work() || reboots.phase == Phase::Stopped;
@@ -129,8 +129,8 @@ pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now
     actions
 }
 
-/// The nodes with an order that is in no status, and whose task expires ([`Task::expires`]). Such orders remain if an operator starts a new
-/// rollout before the controller takes the orders back.
+/// The nodes whose order is in no status, if the task of the order expires ([`Task::expires`]). Such orders remain if an operator starts a
+/// new rollout before the controller takes the orders back.
 fn orphaned(asked: &RolloutAndPolicy, actions: &Actions, members: &[Member]) -> Vec<String> {
     let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));
     let statuses = [of_rollout, Some(&actions.policy.status), Some(&actions.policy.reboots)];
@@ -169,7 +169,8 @@ fn decide_configurations(
             let of_rollout = (!is_at_work || !takes_configurations)
                 .then(|| decide(rollout, members, seen, &asked.status, of_policy, now));
             match of_rollout {
-                // Reboots, or an upgrade of kops-agent, may wait for weeks. The policy's configurations do not wait for them.
+                // An operator's reboots, or an operator's upgrade of kops-agent, may wait for weeks. Meanwhile, the policy rolls out
+                // configurations.
                 Some(waits) if !takes_configurations && waits.only_waits() && continues => {
                     let (decision, policy) = by_policy(None);
                     (decision, Some(waits.status), policy)
@@ -201,7 +202,7 @@ fn decide_configurations(
     Actions::new(decision, status, policy)
 }
 
-/// The status of a rollout that waits until the policy's nodes at work have finished.
+/// The status of an operator's rollout that waits until all nodes with an order of the policy have finished.
 fn waiting(rollout: &Rollout, policy: &Status) -> Status {
     let at_work: Vec<&str> =
         policy.groups.values().flat_map(|group| &group.updating).map(String::as_str).collect();

@@ -36,7 +36,7 @@ pub(super) struct Course {
     pub(super) hold: Option<String>,
     /// The nodes whose open orders are taken back, because their reboot is blocked.
     pub(super) taken_back: BTreeSet<String>,
-    /// The number of nodes with an order in the other statuses of the ConfigMap.
+    /// The number of nodes with an order of a different rollout.
     pub(super) elsewhere: usize,
     /// Whether this is a rollout of the policy, not of an operator. No operator watches the policy, so a failure is forgotten once the spec
     /// has changed.
@@ -57,7 +57,8 @@ impl Course {
         self.task == Task::Reboot && has_ended(member, &order.boot_id)
     }
 
-    /// Whether the order of a node at work is taken back. A node that has rebooted for its order finishes.
+    /// Whether to take back the order of a node at work. If the node has rebooted for its order, the order stays, so that the node can
+    /// finish.
     pub(super) fn takes_back(&self, member: &Member, order: &Order) -> bool {
         if self.has_rebooted(member, order) {
             return false;

@@ -26,7 +26,7 @@ use kops_agent_spec::timestamp;
 /// at most 1 MiB.
 pub(super) const MOST_NAMED: usize = 10;
 
-/// The turn of a node in a rollout. Nodes with a later rank wait for nodes with an earlier rank.
+/// The position of a node in a rollout. Nodes with a later rank wait for nodes with an earlier rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     ControlPlane,
@@ -67,7 +67,7 @@ pub struct Member {
     pub is_ready: bool,
     /// The address of a control plane's machine. `None` if the Node has no address, or is not a control plane.
     pub address: Option<IpAddr>,
-    /// The answer to [`Decision::api_servers_to_ask`].
+    /// Whether the control plane's API server is ready, if the caller asked the API server ([`Decision::api_servers_to_ask`]).
     pub api_server: ApiServer,
     /// The hash of the configuration that the node runs, according to its own report; `None` if the node has not reported one.
     pub runs: Option<String>,
@@ -91,7 +91,7 @@ pub struct Member {
     pub requires_reboot: bool,
     /// The last order to reboot that the controller has written.
     pub last_reboot: Option<LastReboot>,
-    /// Why the node may not begin in its turn; empty if it may begin.
+    /// Why the node must not begin yet; empty if it may begin.
     pub held: String,
     /// When a run cordoned the Node, by the clock of the node. `None` if no run has cordoned the Node. The cordon of an operator does not
     /// count.
@@ -146,14 +146,14 @@ pub struct Decision {
     /// The control planes whose API servers must be asked first. The caller puts the answers into [`Member::api_server`] and
     /// decides again before it writes anything.
     pub api_servers_to_ask: BTreeSet<String>,
-    /// The blockers of reboots that must be checked first. The caller checks these blockers and decides again before it writes anything.
+    /// Conditions that may block reboots, which the caller must check first. The caller then decides again before it writes anything.
     pub blockers_to_check: Option<Blockers>,
     pub status: Status,
 }
 
 impl Decision {
-    /// Whether the rollout is running, but only waits: no node is at work, and no order is given or taken back. A rollout that waits for a
-    /// check of blockers, or for the answer of an API server, does not count.
+    /// Whether the rollout is running, but only waits: no node is at work, and no order is given or taken back. The result is `false` if
+    /// blockers or API servers must be checked first.
     pub(super) fn only_waits(&self) -> bool {
         self.blockers_to_check.is_none()
             && self.api_servers_to_ask.is_empty()
@@ -171,8 +171,8 @@ pub struct Seen {
     pub current: BTreeMap<String, Result<String, Failure>>,
     /// Whether `current` may have changed since it was read. While it may have changed, no rollout ends.
     pub is_stale: bool,
-    /// For each group whose hash of the configuration does not cover the authorities: the digest of the authorities that new machines of
-    /// the group trust.
+    /// The digest of the authorities that new machines of a group trust, by group. Only groups for which the configuration's hash does not
+    /// cover the authorities have a digest.
     pub authorities: BTreeMap<String, String>,
     /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why the containers are not known.
     pub listed: BTreeMap<String, Result<Containers, Failure>>,
@@ -183,7 +183,7 @@ pub struct Seen {
 }
 
 /// Decides the controller's next actions for a rollout. `before` is the last written status of this rollout. `elsewhere` is the number of
-/// nodes with an order in the other statuses of the ConfigMap.
+/// nodes with an order of a different rollout.
 pub fn decide(
     rollout: &Rollout,
     members: &[Member],
@@ -423,7 +423,7 @@ fn status(
     status
 }
 
-/// The first canaries of a group. A node stays a canary until it needs a new order.
+/// The names of a group's canaries, at most [`MOST_NAMED`]. A node stays a canary until it needs a new order.
 fn canaries(group: &Group<'_>, before: Option<&GroupStatus>, begun: &BTreeMap<String, Order>) -> Vec<String> {
     let needs_canaries = group.rank == Rank::Worker && group.canaries_left() > 0;
     let is_canary = |(member, progress): &&(&Member, Progress)| {

@@ -89,7 +89,8 @@ pub(super) fn turns_left(course: &Course, groups: &BTreeMap<&str, Group<'_>>, st
         + turns(of_rank(Rank::Worker).map(|group| (group, others(group))))
 }
 
-/// The number of turns, if these groups change at the same time. Each group comes with the number of its nodes that change.
+/// The number of turns if these groups change at the same time. In one turn, several nodes change together. Each group is given with the
+/// number of its nodes that still have to change.
 fn turns<'g, 'm: 'g>(groups: impl Iterator<Item = (&'g Group<'m>, usize)>) -> usize {
     let (mut turns, mut nodes) = (0_usize, 0_usize);
     for (group, left) in groups {
@@ -177,7 +178,7 @@ mod tests {
             cluster.step();
             assert_eq!(cluster.status.estimate(), None, "{:?}", cluster.status);
         }
-        // The workers wait for control planes outside of the rollout. The node at work finishes.
+        // The workers wait for control planes outside of the rollout. Only the worker that already has an order may finish.
         let mut cluster = Cluster::new(&[("a", 3), ("masters", 1)]);
         cluster.of_name("masters-00").runs = Some("b=".into());
         cluster.rollout.instance_groups.insert("a".into());

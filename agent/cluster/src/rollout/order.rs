@@ -61,7 +61,7 @@ pub struct Order {
     /// Whether the node may return to a configuration that it has left before.
     #[serde(default)]
     pub may_go_back: bool,
-    /// The ID of the boot that the node must end by a reboot, instead of taking a configuration. Empty in other orders.
+    /// In an order to reboot, the ID of the boot that the reboot must end. Empty in other orders.
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
     /// Whether the node must run a different version of kops-agent, instead of taking a configuration. A version of kops-agent that does
@@ -70,8 +70,8 @@ pub struct Order {
     pub program: bool,
     /// When the order was written, in RFC 3339, by the controller's clock.
     pub at: String,
-    /// The time until which the node may begin, in RFC 3339. Empty if the node takes a configuration. Any other order without this time
-    /// counts as expired.
+    /// The deadline for the node to begin, in RFC 3339. Empty if the node takes a configuration. Any other order without a deadline counts
+    /// as expired.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
 }

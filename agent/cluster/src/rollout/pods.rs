@@ -11,11 +11,12 @@ use super::order::LONGEST_PROBLEM;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::{parse_timestamp, timestamp};
 
-/// A container that restarts this many times after the order counts as crashing. The change itself restarts a container once or twice: with
-/// kubelet or containerd, and with its static pod.
+/// A container that restarts this many times after the order counts as crashing. The change itself restarts a container once or twice: when
+/// kubelet or containerd restarts, and when its static pod restarts.
 const MANY_RESTARTS: u32 = 3;
-/// If a control plane's API server is not ready for this long, the wait for the control plane's pods ends. A single answer may be lost, and
-/// two decisions may be less than a second apart. The status has whole seconds, so the wait may end up to 1 s earlier.
+/// If a control plane's API server is not ready for this long, the wait for the control plane's pods ends. One failed answer is not
+/// enough, because an answer may be lost, and two decisions may be less than a second apart. Times in the status are whole seconds, so the
+/// limit may be up to 1 s shorter.
 const LONGEST_UNREADY: Duration = Duration::seconds(5);
 /// The maximum number of a node's containers that the status keeps. A kubelet can create any number of mirror pods, and a ConfigMap has at
 /// most 1 MiB.
@@ -23,7 +24,6 @@ const MOST_KEPT: usize = 500;
 /// The length of a digest, in characters. The status keeps the digest of a container's name, because a name may have about 400 characters.
 const DIGEST: usize = 8;
 
-/// A container of a pod of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
     pub restarts: u32,
@@ -53,7 +53,8 @@ pub struct PodCheck {
     /// again if the listed pods crash. Empty if there is no wait.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
-    /// Since when the control plane's API server has not been ready in the current wait, in RFC 3339. Empty if its last answer was ready.
+    /// When the control plane's API server became not ready in the current wait, in RFC 3339. Empty if the API server was ready when it was
+    /// last asked.
     #[serde(skip_serializing_if = "String::is_empty")]
     unready_since: String,
     /// Whether a container crashed more than before in the last list of pods. A single list is not a failure, because a controller manager
@@ -66,7 +67,7 @@ pub struct PodCheck {
 }
 
 impl PodCheck {
-    /// The check for a node that gets an order now, from its containers.
+    /// Begins the check of a node that gets an order now. `listed` has the node's containers.
     pub(super) fn before_order(listed: &Result<Containers, Failure>) -> PodCheck {
         let containers = match listed {
             Ok(containers) => containers,
@@ -81,19 +82,19 @@ impl PodCheck {
         PodCheck { before: before.take(MOST_KEPT).collect(), ..PodCheck::default() }
     }
 
-    /// The check without a wait, for a node that has failed or is not Ready with the configuration of its order.
+    /// Ends the wait of a node that has failed or is not Ready with the configuration of its order.
     pub(super) fn unsettled(&self) -> PodCheck {
         PodCheck { since: String::new(), unready_since: String::new(), is_suspect: false, ..self.clone() }
     }
 
-    /// The check in a wait, for a node that is Ready with the configuration of its order. A wait that has begun goes on.
+    /// Begins the wait of a node that is Ready with the configuration of its order. A wait that has already begun continues.
     pub(super) fn settling(&self, now: OffsetDateTime) -> PodCheck {
         let since = if self.since.is_empty() { timestamp(now) } else { self.since.clone() };
         PodCheck { since, unready_since: String::new(), ..self.clone() }
     }
 
-    /// The check after the API server of the node was not ready. `None` if the API server was not ready for [`LONGEST_UNREADY`], which ends
-    /// the wait, or if there is no wait.
+    /// Updates the wait after the node's API server was not ready. `None` if there is no wait, or if the API server has not been ready for
+    /// [`LONGEST_UNREADY`]. In the second case, the wait ends.
     pub(super) fn after_unready(&self, now: OffsetDateTime) -> Option<PodCheck> {
         if self.since.is_empty() {
             return None;
@@ -105,8 +106,8 @@ impl PodCheck {
         goes_on.then(|| self.clone())
     }
 
-    /// The check after the node's pods were listed, because the check was due ([`PodCheck::is_due`]). `None` if no container crashes more
-    /// than before. `ordered` is the time of the node's order.
+    /// Updates the check after the node's pods were listed. The caller lists them when the check is due ([`PodCheck::is_due`]). `None` if
+    /// no container crashes more than before. `ordered` is the time of the node's order.
     pub(super) fn after_listing(
         &self,
         ordered: Option<OffsetDateTime>,
@@ -141,12 +142,12 @@ impl PodCheck {
         let mut crashing =
             containers.iter().filter(|(_, container)| was_here(container)).filter_map(|(name, container)| {
                 let before = self.before.get(&digest(name)).copied().unwrap_or(Some(0))?;
-                // If the manifest of a static pod changes, its restarts begin at 0 again.
+                // If the manifest of a static pod changes, the restart counter begins at 0 again.
                 let restarts = container.restarts.checked_sub(before).unwrap_or(container.restarts);
                 match (container.is_looping, restarts) {
-                    (true, _) => Some(format!("{name} is in CrashLoopBackOff, and was not before its order")),
+                    (true, _) => Some(format!("{name} is in CrashLoopBackOff, and was not before the order")),
                     (false, MANY_RESTARTS..) => {
-                        Some(format!("{name} has restarted {restarts} times since its order"))
+                        Some(format!("{name} has restarted {restarts} times since the order"))
                     }
                     (false, _) => None,
                 }
@@ -186,11 +187,11 @@ mod tests {
     #[test]
     fn a_container_that_crashes_more_than_before_is_named() {
         let looping = problem(one(container(2, false)), one(container(3, true)));
-        let text = "its run succeeded, but the container default/web-0/web is in CrashLoopBackOff, and was not before its order";
+        let text = "its run succeeded, but the container default/web-0/web is in CrashLoopBackOff, and was not before the order";
         assert_eq!(looping.as_deref(), Some(text));
         let restarts = problem(one(container(2, false)), one(container(5, false)));
         let text =
-            "its run succeeded, but the container default/web-0/web has restarted 3 times since its order";
+            "its run succeeded, but the container default/web-0/web has restarted 3 times since the order";
         assert_eq!(restarts.as_deref(), Some(text));
         let both = Containers::from([
             ("a/a/a".to_owned(), container(9, true)),
@@ -208,7 +209,7 @@ mod tests {
             (container(40, false), container(42, false)),
             (container(40, true), container(60, true)),
             (container(40, true), container(60, false)),
-            // The manifest of a static pod has changed, so its restarts begin at 0 again.
+            // The manifest of a static pod has changed, so the restart counter begins at 0 again.
             (container(40, false), container(2, false)),
         ] {
             assert_eq!(problem(one(before.clone()), one(after.clone())), None, "{before:?} {after:?}");

@@ -295,9 +295,9 @@ impl PolicyStatus {
     }
 }
 
-/// Decides the controller's next actions for the policy. `before` contains the policy. `first` is the ID of an open rollout of
-/// the operator. If there is one, the policy's nodes at work finish, and no other node begins. `elsewhere` is the number of nodes with an
-/// order of an operator's rollout.
+/// Decides the controller's next actions for the policy. `before` contains the policy. `first` is the ID of an open rollout of the
+/// operator. During such a rollout, nodes that already have an order of the policy finish, and no other node begins. `elsewhere` is the
+/// number of nodes with an order of an operator's rollout.
 pub fn decide_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,

@@ -160,11 +160,11 @@ impl Download {
 /// Decides which nodes upgrade kops-agent now, by the rules of [`decide_course`]. A node is done once it has carried out its order,
 /// whatever a later run reports. A node without an order is done if it reports the SHA-256 of the wanted program. It is not done if its
 /// last outcome is a failed upgrade, or if it reports that the program is unchecked: the node may have failed after the switch, even in an
-/// earlier rollout. The outcome of a later order replaces the outcome of the upgrade, but not the report. A node that runs the program
-/// without being done gets an order, with which it only checks itself again.
+/// earlier rollout. The outcome of a later order replaces the outcome of the upgrade, but not the report. A node that runs the program but
+/// is not done also gets an order. With this order, the node only repeats the check of the program.
 ///
-/// Two kinds of nodes get no order, and the status names them. A node with an old kops-agent, which does not report its program, may
-/// mistake the order for an order to take a configuration. For the architecture of other nodes, the file may have no program.
+/// Two kinds of nodes get no order, and the status names them. The first kind has an old kops-agent that does not report its program, and
+/// that may mistake the order for an order to take a configuration. The second kind has an architecture for which the file has no program.
 pub(super) fn decide_programs(
     course: &Course,
     (wanted, observe): (&WantedProgram, u32),

@@ -20,7 +20,8 @@ pub(super) enum Progress {
     Waiting,
     Updating(Order),
     Failed(Order, String),
-    /// The node has carried out its order, and was not healthy in time as a canary ([`Canary::Failed`]). The text is the problem.
+    /// The node has carried out its order, but was not healthy in time when it was observed as a canary ([`Canary::Failed`]). The text is
+    /// the problem.
     FailedCanary(String),
 }
 
@@ -30,7 +31,7 @@ impl Progress {
     }
 }
 
-/// The last written status of the nodes with orders, and the pods that were listed after it.
+/// The last written status of the nodes with orders, and the containers that were listed after this status was written.
 pub(super) struct Recorded<'a> {
     pub(super) ordered: &'a BTreeMap<String, Order>,
     pub(super) failed: &'a BTreeSet<String>,
@@ -133,8 +134,8 @@ pub(super) fn depends_on_api_server(
     progress(course, &not_ready, hash, recorded, now) != progress(course, member, hash, recorded, now)
 }
 
-/// The authorities that a node must trust. A worker gets the authorities with its boot config, so they may change while the hash of its
-/// configuration stays.
+/// The authorities that a node must trust. A worker gets the authorities with its boot config. So the authorities may change although the
+/// hash of the worker's configuration stays the same.
 struct Authorities<'a> {
     /// `None` if no authorities are compared.
     wanted: Option<&'a str>,

@@ -25,12 +25,12 @@ pub type Boots = BTreeMap<String, String>;
 /// The maximum number of nodes of one command. The ConfigMap with their names and boots has at most 1 MiB.
 pub const MOST_BOOTS: usize = 2000;
 
-/// In orders and in the status, this value is in the place of a configuration's hash. A node with this value is done.
+/// In orders to reboot and in the status, this value replaces the hash of a configuration. A node with this value is done.
 const DONE: &str = "rebooted";
 const NOT_DONE: &str = "not rebooted";
 
-/// How much earlier than its order a cordon may be. Earlier versions of kops-agent write the time of the node's clock, which may be behind
-/// the controller's clock.
+/// A cordon counts for an order even if the cordon is earlier than the order by at most this time. Earlier versions of kops-agent write the
+/// time of the node's clock, which may be behind the controller's clock.
 const CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
 
 /// What keeps nodes from a reboot.
@@ -82,8 +82,9 @@ impl Blockers {
 }
 
 /// The nodes that an operator has chosen to reboot: the nodes of these groups, or of all groups if `groups` is empty. With `only_required`,
-/// only nodes that report that they require a reboot. Nodes without an instance group or a boot ID are left out. Also returns the chosen
-/// nodes that never reported about reboots: their version of kops-agent would mistake the order for an order to take a configuration.
+/// only nodes that report that they require a reboot are chosen. Nodes without an instance group or a boot ID are left out. Also returns
+/// the chosen nodes that never reported about reboots: their version of kops-agent would mistake the order for an order to take a
+/// configuration.
 pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) -> (Boots, Vec<String>) {
     let is_chosen = |node: &&SeenNode| {
         let is_required = || reboot_required(&node.reboot, &node.boot_id).is_some_and(|why| !why.is_empty());
@@ -110,7 +111,7 @@ fn drains_for(member: &Member, order: &Order) -> bool {
     since.is_some_and(|(cordoned, ordered)| cordoned - ordered >= -CLOCK_DIFFERENCE)
 }
 
-/// The status without the nodes that failed and are Ready in a later boot: a person has rebooted them.
+/// Removes from the status all nodes that failed and are now Ready in a later boot. A person has rebooted these nodes.
 fn without_recovered<'a>(before: &'a Status, members: &[Member]) -> Cow<'a, Status> {
     let mut before = Cow::Borrowed(before);
     for member in members {

@@ -12,14 +12,14 @@ use crate::fleet::short_hash;
 use crate::fleet::table::shown;
 use crate::labels::INSTANCE_GROUP;
 
-/// The end of a problem text that the node has cut.
+/// Appended to a problem text that the node has shortened.
 const CUT: &str = " (cut; `journalctl -u kops-agent-follow.service` on the node shows all of it)";
 
 /// The rollout and the policy, as `status` shows them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shown {
-    /// The last rollout of an operator.
+    /// The rollout that an operator started last.
     rollout: Option<Rollout>,
     /// Whether a controller has begun the current attempt of the rollout. The status of an earlier attempt is not
     /// shown.
@@ -48,8 +48,7 @@ pub struct ShownPolicy {
     reboots: Option<Status>,
 }
 
-/// A status in JSON, with the estimated remaining time. The ConfigMap only has the values from which the time is
-/// computed.
+/// A status in JSON, with the estimated remaining time. The ConfigMap has no estimate, only the values that the estimate needs.
 #[derive(Serialize)]
 struct Estimated<'a> {
     #[serde(flatten)]
@@ -120,13 +119,13 @@ impl Shown {
 
 pub fn table(shown: &Shown) -> String {
     let mut text = String::new();
-    // Writing to a String cannot fail.
+    // Ignore the results of `writeln!`, because writing to a String cannot fail.
     if let Some(rollout) = &shown.rollout {
         let phase = match (&shown.status, rollout.state, rollout.attempt) {
             (Some(status), ..) => status.phase.to_string(),
             (None, State::Aborted, _) => Phase::Aborted.to_string(),
             (None, _, 1) => "not begun: no controller leads it".to_owned(),
-            (None, ..) => "resumed; no controller has read that yet".to_owned(),
+            (None, ..) => "resumed, but no controller has read the change yet".to_owned(),
         };
         let of_program = rollout.program.as_ref().map_or_else(String::new, |program| {
             format!(" to version {} of kops-agent", one_line(&program.version, SHOWN_OF_PROBLEM))
@@ -187,7 +186,7 @@ fn table_of_status(status: &Status) -> String {
     });
     let lines: Vec<[String; 8]> = std::iter::once(header.map(str::to_owned)).chain(groups).collect();
     let mut text = columns(&lines);
-    // Writing to a String cannot fail.
+    // Ignore the results of `writeln!`, because writing to a String cannot fail.
     for (name, group) in &status.groups {
         if !group.updating.is_empty() {
             let nodes = one_line(&group.updating.join(", "), SHOWN_OF_PROBLEM);
@@ -219,7 +218,7 @@ fn table_of_status(status: &Status) -> String {
             let _ = writeln!(text, "{node} finishes the reboot that it has begun: {why}");
         }
         for (node, problem) in &group.failures {
-            // The problem ends with `…` if the node has cut it.
+            // A problem text that the node has shortened ends with `…`.
             let more = if problem.ends_with('…') { CUT } else { "" };
             let _ = writeln!(text, "{node} failed: {}{more}", one_line(problem, SHOWN_OF_PROBLEM));
         }
@@ -263,7 +262,7 @@ fn table_of_status(status: &Status) -> String {
     text
 }
 
-/// A rounded time in the largest unit in which its number is at least 2.
+/// A rounded time. The unit is the largest one that gives a number of at least 2.
 fn rounded(seconds: u64) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
@@ -368,13 +367,13 @@ mod tests {
         let stopped =
             Status { rollout: "r-1".into(), attempt: 1, phase: Phase::Stopped, ..Status::default() };
         let text = table(&Shown::new(Some(resumed.clone()), &stopped, None));
-        assert_eq!(text, "rollout r-1: resumed; no controller has read that yet\n");
+        assert_eq!(text, "rollout r-1: resumed, but no controller has read the change yet\n");
         let program = json!({"version": "0.2.0", "hash": "b=", "sha256": {}});
         let upgrade = Rollout { program: serde_json::from_value(program).unwrap(), ..resumed };
         let text = table(&Shown::new(Some(upgrade), &stopped, None));
         assert_eq!(
             text,
-            "rollout r-1 to version 0.2.0 of kops-agent: resumed; no controller has read that yet\n"
+            "rollout r-1 to version 0.2.0 of kops-agent: resumed, but no controller has read the change yet\n"
         );
     }
 

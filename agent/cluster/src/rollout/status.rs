@@ -28,8 +28,8 @@ pub struct Status {
     /// Nodes without the label of an instance group. These nodes get no order.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub unlabelled: FirstNodes,
-    /// Nodes that do not report which authorities they trust, in groups for which the rollout compares authorities. These nodes get no
-    /// order for authorities.
+    /// Nodes that do not report which authorities they trust, in groups for which the rollout compares authorities. Such a node gets no
+    /// order if only its authorities may be outdated.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub without_authorities: FirstNodes,
     /// Nodes that get no order to upgrade kops-agent. Either a node does not report the SHA-256 of its kops-agent, or the program file has
@@ -50,8 +50,8 @@ pub struct Status {
     /// as failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_in: BTreeMap<String, String>,
-    /// The number of turns that are left, for [`Status::estimate`]. In a turn, nodes change at the same time. A turn that has begun counts
-    /// as a whole turn. 0 if no turn is left, or if the nodes wait for an unknown time.
+    /// The number of remaining turns, for [`Status::estimate`]. A turn is a set of nodes that change at the same time. A turn in progress
+    /// counts as a whole turn. 0 if no turn remains, or if the nodes wait for an unknown time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub turns_left: usize,
     /// For each of the last finished orders: the time from the order until its node was done, in seconds.
@@ -127,9 +127,9 @@ pub struct GroupStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     pub updating: Vec<String>,
-    /// Nodes without an order that do not run the current configuration, or that trust other authorities than new machines trust.
+    /// Nodes without an order that do not run the current configuration, or whose trusted authorities differ from those of new machines.
     pub waiting: usize,
-    /// Nodes that run the current configuration, but trust other authorities than new machines trust.
+    /// Nodes that run the current configuration, but whose trusted authorities differ from those of new machines.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_authorities: usize,
     pub failed: usize,
@@ -144,8 +144,8 @@ pub struct GroupStatus {
     /// The first waiting nodes that may not begin, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, String>,
-    /// The first nodes that a blocker does not stop, because they drain for their orders or are not Ready. Each comes with the reason of
-    /// the block.
+    /// The first nodes that continue a reboot although reboots are blocked now, because the nodes already drain or are not Ready. Each
+    /// comes with the reason for the block.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub finishing: BTreeMap<String, String>,
     /// Why the group's current configuration is not known; empty if it is known.

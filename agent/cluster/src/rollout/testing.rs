@@ -76,7 +76,7 @@ pub(super) struct Cluster {
     /// How often the pods of a node were listed.
     pub(super) listings: BTreeMap<String, usize>,
     pub(super) not_ready: BTreeSet<String>,
-    /// How often the API server of a control plane was asked.
+    /// How often the API server of a control plane was asked whether it is ready.
     pub(super) questions: BTreeMap<String, usize>,
     pub(super) status: Status,
     pub(super) now: OffsetDateTime,

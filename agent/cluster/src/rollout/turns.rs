@@ -19,7 +19,7 @@ pub(super) struct Group<'a> {
     pub(super) hash: Option<&'a str>,
     /// The settings of the group; `None` if the group is not part of the rollout.
     pub(super) settings: Option<&'a Settings>,
-    /// Why no node may begin now: all windows are closed. `None` if nodes may begin.
+    /// Why all nodes of the group must wait for a window. `None` if the nodes need not wait for a window.
     pub(super) closed: Option<String>,
     pub(super) task: Task,
     pub(super) members: Vec<(&'a Member, Progress)>,
@@ -88,8 +88,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Whether other nodes need not wait for this group. This is so if each member is Ready, and is either done or must not begin now. It
-    /// is never so in a rollout of configurations, because a configuration can make a kubelet newer than an API server.
+    /// Whether other nodes need not wait for this group. They need not wait if each member is Ready, and is either done or must not begin
+    /// now. In a rollout of configurations, the result is false, because a configuration can make a kubelet newer than an API server.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current | Progress::LeftOut => member.is_ready,
@@ -110,8 +110,8 @@ impl<'a> Group<'a> {
             .count()
     }
 
-    /// How many canaries the group still needs before all other workers may begin. While the group's windows are closed, the number is 0,
-    /// so that other groups do not wait. This exception does not apply if a node of the group has failed.
+    /// How many canaries the group still needs before all other workers may begin. 0 while the group's windows are closed, so that other
+    /// groups do not wait. If a node of the group has failed, closed windows do not change the number.
     pub(super) fn canaries_left(&self) -> usize {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;
@@ -184,7 +184,7 @@ pub(super) fn next<'a>(
     }
 }
 
-/// The members other than control planes that get an order now, at most `free`.
+/// The members that get an order now, at most `free`. Control planes are left out.
 fn next_of_others<'a>(
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
@@ -225,8 +225,8 @@ fn next_of_others<'a>(
     })
 }
 
-/// Returns at most `free` members: the first of each group, then the second of each group, and so on. Nodes wait if no group has a
-/// member, or if `free` is 0.
+/// Returns at most `free` members: the first of each group, then the second of each group, and so on. Returns [`Next::Waits`] if no group
+/// has a member, or if `free` is 0.
 fn in_turn<'a>(
     groups: impl Iterator<Item = Vec<Begun<'a>>>,
     free: usize,
@@ -247,8 +247,8 @@ fn in_turn<'a>(
     Next::Begins(members.into_iter().take(free).map(|(_, member)| member).collect())
 }
 
-/// The next control plane. No control plane may begin while another one is at work or not Ready, or its API server is not ready. Otherwise
-/// etcd could lose its quorum.
+/// The next control plane. No control plane may begin while another control plane is at work, is not Ready, or has an API server that is
+/// not ready. Otherwise etcd could lose its quorum.
 fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Result<Begun<'a>, String> {
     let is_control_plane = |member: &&&Member| member.rank == Rank::ControlPlane;
     unlabelled.iter().filter(is_control_plane).try_for_each(|member| serves(member))?;
@@ -287,7 +287,7 @@ fn of_closed(group: &Group<'_>) -> Option<String> {
     Some(format!("the group {}: {closed}", member.group))
 }
 
-/// Why a waiting member of a group must not begin. `None` if the group has no such member.
+/// Why a waiting member of a group must not begin. `None` if every waiting member may begin.
 fn of_held(group: &Group<'_>) -> Option<String> {
     let is_held =
         |(member, progress): &&(&Member, Progress)| *progress == Progress::Waiting && !member.held.is_empty();
@@ -320,7 +320,7 @@ fn obstacle(groups: &[&Group<'_>], what: &str) -> String {
             }
         }
     }
-    format!("{what} of groups outside this rollout")
+    format!("{what} in groups outside this rollout")
 }
 
 #[cfg(test)]

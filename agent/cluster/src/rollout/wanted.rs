@@ -58,7 +58,7 @@ pub struct Rollout {
     /// The timeout of a node's order, in seconds. A node without a result after this time has failed.
     #[serde(default = "Rollout::node_timeout")]
     pub node_timeout: u32,
-    /// How many seconds a changed node must be Ready before the controller compares its pods with its pods from before the order; 0 for no
+    /// How many seconds a changed node must be Ready before the controller compares the node's pods before and after the order; 0 for no
     /// comparison.
     #[serde(default = "Rollout::check_pods_after")]
     pub check_pods_after: u32,
@@ -71,7 +71,8 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// The default of `node_timeout`, in seconds. A run may wait for a slot and for a drain, and health checks take minutes.
+    /// The default of `node_timeout`, in seconds. It is long, because a run may wait for a drain and for its slot (the permission to
+    /// restart components), and because health checks take minutes.
     pub const fn node_timeout() -> u32 {
         3600
     }
@@ -142,7 +143,7 @@ impl Default for MaxUnavailable {
 }
 
 impl MaxUnavailable {
-    /// The number for a group of `nodes` nodes. The minimum is 1, because otherwise no node could change.
+    /// How many nodes of a group with `nodes` nodes may be unavailable at a time. The minimum is 1, because otherwise no node could change.
     pub fn among(self, nodes: usize) -> usize {
         let wanted = match self {
             MaxUnavailable::Nodes(wanted) => usize::try_from(wanted).unwrap_or(usize::MAX),

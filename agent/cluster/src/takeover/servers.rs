@@ -3,18 +3,18 @@
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlPlane {
-    /// The name of the control plane's Node.
     pub node: String,
     /// The address of the control plane's bootstrap server. Empty if the Node reports no address.
     pub address: String,
-    /// Why no bootstrap server accepts connections on this control plane. `None` if kops-agent's server or kOps' own kops-controller does.
+    /// Why no bootstrap server accepts connections on this control plane. `None` if kops-agent's server or kOps' own kops-controller
+    /// accepts them.
     pub silent: Option<String>,
     /// Whether the node reports that the service of kops-agent's controller runs ([`crate::fleet::CONTROLLER`]).
     pub runs_controller: bool,
 }
 
 impl ControlPlane {
-    /// The Node, with the reason why no server accepts connections on it. `None` if a server does.
+    /// The Node, with the reason why no server accepts connections on it. `None` if a server accepts connections.
     pub fn why_silent(&self) -> Option<String> {
         let why = self.silent.as_ref()?;
         Some(match self.address.as_str() {
@@ -29,7 +29,6 @@ impl ControlPlane {
 pub enum Leaving {
     /// kops-agent's service leaves. The machine remains a control plane, so kOps' own kops-controller may serve on it.
     Service,
-    /// The whole machine leaves.
     Machine,
 }
 
@@ -55,8 +54,8 @@ pub enum OtherServer {
 
 /// Decides whether a server may leave. `others` are all other control planes.
 ///
-/// A waiting pod needs minutes until it listens. Such a gap is allowed only in a cluster with one control plane, where it cannot be
-/// avoided. In other clusters, another control plane must accept connections now.
+/// A waiting pod needs minutes until it listens. During this time, no server on this machine listens. This is allowed only in a cluster
+/// with one control plane, where it cannot be avoided. In other clusters, another control plane must accept connections now.
 pub fn departure(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -> Departure {
     if (leaving, here) == (Leaving::Service, OtherServer::Listens) {
         return Departure::Allowed("kOps' kops-controller listens on this machine".to_owned());

@@ -44,7 +44,7 @@ pub struct Applied<'a> {
 pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
     let mut problems = Vec::new();
     for object in manifest {
-        // If the kind is not served or the API server does not answer, `apply_one` reports it.
+        // If the kind is not served or the API server does not answer, `apply_one` reports this problem.
         if let Ok(Some(resource)) = objects.resources.find(&object.kind).await {
             problems.extend(scope_problem(object, &resource).map(|problem| format!("{object} {problem}")));
         }
@@ -153,8 +153,8 @@ async fn established_one(
     }
 }
 
-/// Applies an object and returns it as the API server then has it. If the API server does not serve the kind, retries until `deadline`.
-/// Without a deadline, it does not retry.
+/// Applies an object, and returns the object that the API server has after the apply. If the API server does not serve the kind, retries
+/// until `deadline`. Without a deadline, does not retry.
 async fn apply_one(
     objects: &Objects,
     addon: &str,

@@ -15,7 +15,7 @@ use crate::configuration;
 pub struct ChannelOptions {
     /// The URLs of the channels. If empty, the channels come from the settings file, or else from the cluster's folder in the state store.
     pub channels: Vec<String>,
-    /// The settings file. If `None`, it is the file that `converge --addons` writes, if this file exists.
+    /// The settings file. `None` means the file that `converge --addons` writes, if this file exists.
     pub settings: Option<PathBuf>,
     /// kops-controller's configuration file.
     pub conf: PathBuf,

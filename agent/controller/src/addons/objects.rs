@@ -64,7 +64,7 @@ impl Objects {
         }
     }
 
-    /// Applies an object and returns it as the API server then has it.
+    /// Applies an object, and returns the object that the API server has after the apply.
     pub async fn apply(
         &self,
         resource: &Resource,

@@ -96,8 +96,8 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
     pruned
 }
 
-/// Returns why a doomed object must stay for now: the first object of the manifest that may replace it and is not available, with the
-/// reason. `None` if there is no such object, or if all such objects only wait for a host port that the doomed object holds.
+/// Returns why a doomed object must stay for now: an object of the manifest may replace the doomed object, but is not available. Names the
+/// first such object, with the reason. `None` if all such objects are available, or only wait for a host port that the doomed object holds.
 async fn holder(objects: &Objects, doomed: &Doomed, tried: &[Tried<'_>]) -> Option<String> {
     let Doomed { resource, object } = doomed;
     let holders = prune::holders(&resource.api.group, &resource.api.kind, tried);

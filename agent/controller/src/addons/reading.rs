@@ -76,7 +76,7 @@ pub fn warn_of_left_out<'a>(left_out: impl Iterator<Item = &'a LeftOut>) {
     }
 }
 
-/// Reads the objects of an add-on's manifest. Fails if kOps' own channel states another hash for the manifest.
+/// Reads the objects of an add-on's manifest. Fails if the manifest's hash differs from the hash in kOps' own channel.
 pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     addon.check()?;
     let url = addon.manifest_url()?;

@@ -69,7 +69,7 @@ pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal
     Ok(removal)
 }
 
-/// Rejects an add-on that a channel has, unless it is paused. kops-agent would apply the removed add-on again.
+/// Rejects an add-on that a channel has, because kops-agent would apply the add-on again. Accepts a paused add-on.
 fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), Failure> {
     let Some(addon) = scene.addons().find(|addon| addon.name == name) else { return Ok(()) };
     if installed.paused.contains(&addon.record()) {

@@ -57,7 +57,8 @@ impl Resources {
         Ok(found.map(|found| Resource::new(kind, &found.name, found.namespaced)))
     }
 
-    /// Finds a kind in the first version of its group that has the kind. Tries the API server's preferred version first.
+    /// Finds a kind in the versions of a group. Returns the kind in the first version that has it. The API server's preferred version comes
+    /// first.
     pub async fn find_preferred(&self, group: &str, kind: &str) -> Result<Option<Resource>, ApiError> {
         for version in self.versions(group).await? {
             let kind = ObjectKind { group: group.to_owned(), version, kind: kind.to_owned() };

@@ -45,7 +45,7 @@ pub struct ServiceOptions {
     pub channels: ChannelOptions,
     /// The interval between checks of the channels, the installed add-ons and the Node's labels.
     pub interval: Duration,
-    /// The Node that gets the labels of a control plane. If `None`, it is the Node in the settings file. If that file names no Node, no
+    /// The Node that gets the labels of a control plane. `None` means the Node that the settings file names. If the file names no Node, no
     /// Node is labelled.
     pub node_name: Option<String>,
     /// Additional labels for the Node `node_name`, such as `a,b=c`.

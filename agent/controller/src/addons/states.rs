@@ -27,7 +27,6 @@ pub struct AddonState {
     /// The installed version; `None` for a new add-on.
     pub installed: Option<ChannelVersion>,
     pub due: Option<Due>,
-    /// Whether a person has paused the add-on.
     pub is_paused: bool,
     /// Why the add-on's entry in the channel cannot be applied.
     pub problem: Option<String>,

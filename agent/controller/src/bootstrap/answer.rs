@@ -48,7 +48,6 @@ pub struct RequestParts<'a> {
     pub endpoint: Endpoint<'a>,
 }
 
-/// The endpoint of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Endpoint<'a> {
     /// `/bootstrap`, for machines that are not nodes yet.
@@ -146,8 +145,8 @@ impl Bootstrap {
         // The remaining steps do not call the cloud, but may wait for the store. Free the place in the queue for other requests.
         drop(admitted);
         let response = self.grants.give(&known.node, &request).await?;
-        // Remember the token only after an answer. If the cloud or the store is down, machines get nothing and retry. The tokens of the
-        // failed requests would fill the memory.
+        // Remember the token only after an answer. If the cloud or the store is down, machines get nothing and retry, and the tokens of
+        // these failed requests would fill the memory.
         under_way.used_by(&name)?;
         known.given = given(&request);
         let mut json = serde_json::to_string(&response)
@@ -158,8 +157,8 @@ impl Bootstrap {
 
     /// Rejects a machine whose Node is Ready: the Node already has its certificates, so the sender may be a pod on it. If any pod could
     /// have made the proof, also rejects a machine whose Node is registered but not Ready (upstream: `VerifyToken` in
-    /// `upup/pkg/fi/cloudup/openstack/verifier.go`). A Node that a previous machine of this name left behind does not count, even while it
-    /// still shows as Ready.
+    /// `upup/pkg/fi/cloudup/openstack/verifier.go`). The Node of an earlier machine with this name is no reason to reject the machine, even
+    /// while that Node still shows as Ready.
     async fn refuse_the_registered(&self, node: &VerifiedNode, proof: Proof) -> Result<(), Refusal> {
         let name = &node.node_name;
         let unavailable = |problem: String| {
@@ -218,8 +217,8 @@ pub(super) fn seconds(now: SystemTime) -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The minimum age of a token, by this machine's clock. A token states the second in which it was signed. The age counts from the end of
-/// that second.
+/// The smallest possible age of a token, by this machine's clock. A token only states the second in which it was signed, so the age counts
+/// from the end of that second.
 fn age(signed_at: i64, now: SystemTime) -> Duration {
     let no_later_than = Duration::from_secs(u64::try_from(signed_at.saturating_add(1)).unwrap_or_default());
     now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(no_later_than)

@@ -65,6 +65,6 @@ impl BootConfigs {
             return Err(Failure::new(Kind::StoreForbidden, problem).into());
         }
         let derivation = Derivation::of_group(files);
-        derive::boot_config(&derivation.inputs(), "").context("deriving it from the cluster spec")
+        derive::boot_config(&derivation.inputs(), "").context("deriving the boot config from the spec")
     }
 }

@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout};
 
 /// The reason of a refusal by [`no_node_config`].
 pub(super) const NO_NODE_CONFIG: &str = "NoNodeConfig";
-/// How many groups may query the publishers of downloads for hashes at the same time.
+/// How many derivations may query the publishers of downloads for hashes at the same time.
 const AT_ONCE: usize = 2;
 
 /// The timeouts of a derivation, and its TTL.
@@ -34,8 +34,8 @@ const AT_ONCE: usize = 2;
 pub(super) struct Limits {
     /// How long a machine's request waits for a derivation.
     pub(super) waited_for: Duration,
-    /// Timeout of two steps each: reading the store, and querying the publishers of downloads. It also ends a derivation for which no
-    /// machine waits.
+    /// The timeout of each step of a derivation: reading the store, and querying the publishers of downloads. It also ends a derivation for
+    /// which no machine waits.
     pub(super) done_within: Duration,
     /// The TTL of a finished derivation, successful or failed.
     pub(super) good_for: Duration,
@@ -132,8 +132,8 @@ struct Work {
 }
 
 impl Work {
-    /// Derives the configuration. If only a change of the store can fix an error, the machine gets this error. Other errors may be
-    /// temporary.
+    /// Derives the configuration. If only a change of the store can fix an error, returns the refusal [`no_node_config`]. After any other
+    /// error, which may be temporary, the refusal says that the configuration is unavailable.
     async fn outcome(&self) -> Outcome {
         self.derive().await.map_err(|error| match is_of_spec(&error) {
             true => no_node_config(error_text(&error)),
@@ -211,8 +211,8 @@ fn unavailable(group: &str, problem: &str) -> Refusal {
     Refusal::unavailable("NodeConfigUnavailable", problem)
 }
 
-/// Whether only a change of the spec or of the configuration can fix an error. A hash that no server reports may be temporary: servers
-/// sometimes withhold hashes that they have.
+/// Whether only a change of the spec or of the configuration can fix an error. A missing hash is no such error, because servers sometimes
+/// withhold hashes that they have.
 fn is_of_spec(error: &anyhow::Error) -> bool {
     kind_of(error).is_configuration()
 }

@@ -68,7 +68,7 @@ pub struct Grants {
     derived: Option<DerivedConfigs>,
     boot_configs: BootConfigs,
     kops_version: Cached<Option<String>>,
-    /// The groups that, when last read, had the role Node or APIServer. Machines of these roles bootstrap from a server.
+    /// The groups whose role was Node or APIServer when the role was last read. Machines of these roles bootstrap from a server.
     worker_groups: StdMutex<BTreeSet<String>>,
     /// The cached files by URL. Each has its own lock, so a slow file delays no request for another file.
     cached_files: StdMutex<BTreeMap<String, Arc<CachedFile>>>,
@@ -106,7 +106,7 @@ impl Grants {
     }
 
     /// Rejects a machine unless its group has the role Node or APIServer. Only machines of these roles bootstrap from a server. While the
-    /// store cannot be read, a group is accepted if it had such a role when last read.
+    /// store cannot be read, a group is accepted if it had one of these roles at the last read.
     pub async fn refuse_all_but_workers(&self, instance_group: &str) -> Result<(), Refusal> {
         let is_known = |groups: &BTreeSet<String>| groups.contains(instance_group);
         let roles = match self.roles(instance_group).await {
@@ -236,7 +236,7 @@ impl Grants {
         Ok(ServedNodeConfig { nodeup_config, node_secrets, kops_version })
     }
 
-    /// Returns the text of the program file. The machine checks its form and its hash.
+    /// Returns the text of the program file. The machine checks the format and the hash of the file.
     async fn program_file(&self) -> Result<String, Refusal> {
         let url = format!("{}/{PROGRAM_FILE}", self.config_base);
         let no_program = |message| Refusal { answer: Answer::BadRequest, reason: "NoProgramFile", message };
@@ -281,7 +281,7 @@ impl Grants {
             .unwrap_or_else(|_| Err(unavailable(format!("the store does not return {url} in time"))))
     }
 
-    /// Clears the cache of files, as after every TTL.
+    /// Clears the cache of files, as if the TTL of each file had passed.
     #[cfg(test)]
     pub(super) fn forget_files(&self) {
         self.cached_files.lock().clear();

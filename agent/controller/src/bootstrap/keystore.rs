@@ -128,7 +128,7 @@ impl Files {
         all
     }
 
-    /// The file with the authorities that are trusted in addition to the signing authority. A pod of kOps has no such file. It has the
+    /// The file with the authorities that are trusted in addition to the signing authority. A pod of kOps has no such file. The pod has the
     /// authorities that verify the API server, but these may differ from the authorities of nodes.
     fn trusted(&self) -> PathBuf {
         self.folder.join(NODE_AUTHORITIES)

@@ -46,8 +46,8 @@ struct State {
 }
 
 impl Allowance {
-    /// Counts one request, which uses up one interval after the intervals of the earlier requests. `paid_until` is the end of the last
-    /// used interval. Returns the end of the request's own interval. If the request is too early, the error is the time to wait.
+    /// Counts one request. Each request uses up one interval, which begins at the end of the last used interval (`paid_until`), but not
+    /// before `now`. Returns the end of the new interval. If the request is too early, the error is the time to wait.
     fn pay(self, paid_until: Option<Instant>, now: Instant) -> Result<Instant, Duration> {
         let begins = paid_until.map_or(now, |until| until.max(now));
         let too_early = begins.saturating_duration_since(now + self.every * self.burst.saturating_sub(1));
@@ -63,8 +63,8 @@ impl RateLimit {
         RateLimit { allowances, state: Mutex::default() }
     }
 
-    /// Counts one request in the name of a node. A rejected request is not counted, so it costs other nodes nothing. The error is the time
-    /// until the next request is allowed.
+    /// Counts one request in the name of a node. A rejected request is not counted, so it does not use up the allowance of other nodes. The
+    /// error is the time until the next request is allowed.
     pub fn take(&self, node: &str, origin: Origin, now: Instant) -> Result<(), Duration> {
         let Allowances { at_one_address, elsewhere, of_all } = self.allowances;
         let mut state = self.state.lock();

@@ -73,7 +73,7 @@ impl Renewal {
     }
 }
 
-/// Rejects a machine if its certificate names another node than the cloud does.
+/// Rejects a machine if the node name in its certificate differs from the name that the cloud has verified.
 pub fn refuse_holders_of_others(holder: &Holder, verified: &str) -> Result<(), Refusal> {
     holder.is_verified_as(verified).map_err(|refusal| refused(&refusal))
 }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use kops_agent_cloud::verify::{Answer, LONGEST_TOKEN_LIFE, Refusal};
 
-/// How long an accepted token is remembered. The time is longer than any token is valid.
+/// How long an accepted token is remembered. All tokens expire earlier.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
 const _: () = assert!(REMEMBERED_FOR.as_secs() > LONGEST_TOKEN_LIFE.as_secs());
 /// The maximum number of remembered tokens. Some thousand nodes that start together need some ten thousand tokens.
@@ -42,7 +42,7 @@ pub struct Taken {
 pub struct Token {
     /// A value that is unique to the token.
     pub fingerprint: Vec<u8>,
-    /// The minimum age of the token, by this machine's clock. `None` if the token contains no time.
+    /// The smallest possible age of the token, by this machine's clock. `None` if the token contains no time.
     pub age: Option<Duration>,
 }
 

@@ -73,7 +73,7 @@ const BACKLOG: u32 = 4096;
 const LONGEST_HEADER: usize = 16 * 1024;
 /// The maximum size of a body, in bytes. Five public keys in it need some 4 KiB. Each open connection may use almost this much memory.
 const LONGEST_BODY: usize = 32 * 1024;
-/// The maximum length of the problem in the answer to a node that gets no slot, in characters.
+/// The maximum length of the problem text that a node without a slot gets in the answer, in characters.
 const LONGEST_TROUBLE: usize = 400;
 
 pub struct Server {
@@ -243,7 +243,7 @@ fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &B
         CertificateError::Other(problem) => problem.to_string(),
         problem => problem.to_string(),
     };
-    let refusal = Refusal::not_verified("ClientCertificateRefused", format!("its certificate: {problem}"));
+    let refusal = Refusal::not_verified("ClientCertificateRefused", format!("bad certificate: {problem}"));
     let _ = Record::new(Kind::Renewal, remote, &bootstrap.metrics).finish(Err::<(), _>(refusal));
 }
 
@@ -280,7 +280,7 @@ async fn answer(
         return response;
     }
     if allowed == Method::GET {
-        // A probe proves nothing about the peer.
+        // A probe tells nothing about the peer, so it neither adds nor removes a penalty.
         slot.comes_to(Outcome::InVain);
         return text(StatusCode::OK, "ok");
     }
@@ -303,7 +303,7 @@ async fn answer(
 enum Requested<'a> {
     Certificates(Endpoint<'a>),
     /// `/slot`, for nodes that are about to restart their components. The value is the client certificate (DER), if the client presented
-    /// one. It names the node.
+    /// one. The certificate names the node.
     Slot(Option<&'a [u8]>),
 }
 

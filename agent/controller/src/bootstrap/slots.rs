@@ -32,10 +32,9 @@ use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::Nodes;
 use kops_agent_process::output::{error_text, one_line};
 
-/// Timeout of a request to the API server.
 const API_WITHIN: Duration = Duration::from_secs(4);
-/// If a Lease was not read for this long, its expiry is counted anew. Someone may have renewed it in the meantime, or the holder could not
-/// renew it because the API server was down.
+/// If this process did not read a Lease for this long, the next read restarts the expiry timer of the Lease. Someone may have renewed the
+/// Lease in the meantime, or the holder could not renew the Lease because the API server was down.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(120);
 /// The maximum number of decisions for one request. If another server wrote the Lease first, the decision is repeated.
 const TRIES: u32 = 3;
@@ -55,7 +54,7 @@ const NOT_SET_UP: &str = "SlotsNotSetUp";
 const LONGEST_TOLD: usize = 400;
 /// The annotation with the name of the last Node that held the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with the number of seconds for which the last holder had already held slots before it got this slot.
+/// The annotation with the total time, in seconds, for which the last holder had held slots when it got this slot.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {
@@ -277,7 +276,7 @@ fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
     if reason == NOT_SET_UP {
         log::warn!("slot: the node {node} gets no slot, and continues without one: {}", answer.not_set_up);
     } else if is_told {
-        log::info!("slot: {reason} to the node {node}, of {group}: {}", answer.lease);
+        log::info!("slot: {reason}: the node {node} of {group}, Lease {}", answer.lease);
     } else {
         log::debug!("slot: {reason}: the node {node}, of {group}");
     }

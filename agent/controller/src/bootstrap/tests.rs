@@ -134,7 +134,6 @@ struct World {
     scaleway: Scaleway,
     gce: Gce,
     azure: Azure,
-    /// The enrolled machines.
     hosts: Arc<KnownHosts>,
     /// The names of the Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
@@ -167,7 +166,7 @@ impl World {
         World::begun(began, limits, admission, false).await
     }
 
-    /// A server that takes each peer for a load balancer, unless the peer has the address of a Hetzner server.
+    /// A server that treats each peer as a load balancer, unless the peer has the address of a Hetzner server.
     async fn behind_a_load_balancer() -> World {
         let began = Instant::now().checked_sub(REMEMBERED_FOR).unwrap();
         World::begun(began, server::Limits::default(), admission::Limits::default(), true).await

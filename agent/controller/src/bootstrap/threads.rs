@@ -59,8 +59,8 @@ impl Handshakes {
         Handshakes { turns: Semaphore::new(most) }
     }
 
-    /// Runs a handshake. Each step of the handshake waits for a turn, and frees the turn at its end. So a peer that is silent between two
-    /// steps delays no other peer.
+    /// Runs a handshake. Each step of the handshake waits for a permit, and releases the permit when the step ends. So a peer that is
+    /// silent between two steps delays no other peer.
     pub async fn run<F: Future>(&self, handshake: F) -> F::Output {
         let mut handshake = pin!(handshake);
         let mut turn = None;

@@ -11,9 +11,9 @@ use kops_agent_cluster::labels::INSTANCE_GROUP;
 use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::{Chosen, client_without_login, list_pages};
 
-/// Asks the API server for the names of the Nodes, each with its instance group. Runs no login program. `None` if the API server is not
-/// known, or does not answer. Leaves out names with characters that mean something to a shell: Kubernetes has no such names, but a wrong
-/// server may. The parameters choose the kubeconfig as in [`Chosen::find`].
+/// Asks the API server for the names of the Nodes, each with its instance group. Runs no login program. `None` without a usable
+/// kubeconfig, or if the API server does not answer. Leaves out names with special characters of a shell. Kubernetes has no such names, but
+/// a wrong server may return them. The parameters choose the kubeconfig as in [`Chosen::find`].
 pub async fn from_api_server(
     kubeconfig: Option<&Path>,
     context: Option<&str>,

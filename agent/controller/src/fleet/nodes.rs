@@ -25,7 +25,6 @@ pub async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
     list_pages::all(ListParams::default(), ask, seen).await
 }
 
-/// The instance groups of a cluster's Nodes.
 pub async fn groups_of_nodes(client: Client) -> Result<BTreeSet<String>, ApiError> {
     let nodes = all(client).await?;
     Ok(nodes.into_iter().map(|node| node.group).filter(|group| !group.is_empty()).collect())

@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The interval at which unchanged specs are published again. Readers ignore a publication that is hours old.
 const PUBLISHED_AT_LEAST_EVERY: Duration = Duration::from_secs(30 * 60);
 
-/// Publishes the parts of the instance groups' specs with which machines are compared.
+/// Publishes the parts of the instance groups' specs that are compared with machines.
 pub(crate) struct Publisher {
     api: Api<ConfigMap>,
     store: Arc<Store>,
@@ -61,7 +61,7 @@ impl Publisher {
                 Ok(()) => said.clear(),
                 Err(problem) => {
                     if problem != said {
-                        log::warn!("machines cannot be compared with their groups; trying again: {problem}");
+                        log::warn!("machines cannot be compared with their groups: {problem}; trying again");
                     }
                     said = problem;
                 }

@@ -32,7 +32,8 @@ pub(crate) fn group_of(file: &str) -> Option<&str> {
 }
 
 /// Whether a failure of this kind concerns only this file. Example: access to the encryption key of this file is denied, but other files
-/// can be read. A store that answers with a server error is unreachable, so its failure is not `StoreRefused`.
+/// can be read. `StoreRefused` also concerns only one file, because it does not include server errors: a store that answers with a server
+/// error counts as unreachable.
 pub(super) fn is_of_file(kind: Kind) -> bool {
     matches!(
         kind,

@@ -219,7 +219,7 @@ fn only_configurations_of_nodes_and_saved_groups_are_groups() {
     }
 }
 
-/// A store like those that kOps writes on metal. It contains no configurations, only groups that `kops edit ig` has saved.
+/// The kind of store that kOps writes on metal. It contains no configurations, only groups that `kops edit ig` has saved.
 fn saved_store() -> (tempfile::TempDir, Groups) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("instancegroup")).unwrap();
@@ -263,7 +263,7 @@ async fn without_a_nodeupconfig_labels_follow_the_saved_groups_and_cluster() {
 
     save_group(folder.path(), "nodes", "Node", "a: '2'");
     assert_eq!(groups.refresh().await, changed(&["nodes"]));
-    // In a cluster with a group of API servers, control planes have other labels.
+    // A group of API servers changes the labels of control planes.
     save_group(folder.path(), "api", "APIServer", "");
     assert_eq!(groups.refresh().await, changed(&["api", "control-plane"]));
     assert!(labels(&groups, "control-plane").contains(&api_server));

@@ -84,8 +84,8 @@ impl NodeLabels {
         if leadership.remaining().is_none() {
             return failed("this process does not lead any more".into());
         }
-        // Thousands of reconciles wait before this call. The box keeps them small, because only a reconcile that writes allocates the
-        // memory for its write.
+        // Thousands of reconciles wait before this call. Because of the box, a reconcile allocates the memory for the write only when it
+        // writes, so the waiting reconciles are small.
         match timeout(Leadership::LONGEST_WRITE, Box::pin(self.nodes.patch(node, patch))).await {
             Ok(Ok(after)) => {
                 self.metrics.patches.inc();
@@ -110,7 +110,7 @@ impl NodeLabels {
 
 fn no_ranges(ranges: &[String], problem: &str) -> Outcome {
     let ranges = ranges.join(", ");
-    Outcome::NoPodRange(format!("its pods get no addresses: the API server refuses {ranges}: {problem}"))
+    Outcome::NoPodRange(format!("its pods get no addresses: the API server refuses {ranges} ({problem})"))
 }
 
 /// The version of a Node in the API server's answer. If the answer has no version, returns an empty text, which matches any version.

@@ -47,8 +47,7 @@ impl IdentityAnswer {
         }
     }
 
-    /// The time of the first question to the cloud about the Node with this providerID, if the cloud has rejected the Node ever since.
-    /// Otherwise `now`.
+    /// When the cloud was first asked about the Node with this providerID, if all answers since then rejected the Node. Otherwise `now`.
     pub(super) fn asked_since(&self, of: &str, now: Instant) -> Instant {
         match self {
             IdentityAnswer::Refused { provider_id, since, .. } if provider_id == of => *since,

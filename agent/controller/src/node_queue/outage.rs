@@ -41,8 +41,8 @@ impl Outage {
         Outage { pauses, waiting: 0, trying: None, tried: String::new(), failures: 0, next: None }
     }
 
-    /// Notes that the cloud did not answer for a Node. If this is the first failure of the outage, or if the Node is the probe, returns the
-    /// pause before the next probe.
+    /// Notes that the cloud did not answer for a Node. If this is the first failure of the outage, or if a probe with this Node failed,
+    /// returns the pause before the next probe.
     pub(super) fn failed(&mut self, name: &str, now: Instant) -> Option<Duration> {
         let was_tried = self.trying.take_if(|trying| trying == name).is_some();
         let begins = self.next.is_none() && self.trying.is_none();
@@ -68,7 +68,7 @@ impl Outage {
         self.next.filter(|next| *next <= now).map(|_| self.tried.as_str())
     }
 
-    /// Makes a waiting Node the probe.
+    /// Starts a probe with a waiting Node: the cloud is asked for this Node now.
     pub(super) fn try_with(&mut self, name: &str) {
         self.waiting -= 1;
         self.next = None;
@@ -76,7 +76,7 @@ impl Outage {
         self.trying = Some(name.to_owned());
     }
 
-    /// Notes that the cloud answered for a Node. If the Node is the probe, ends the outage and returns true.
+    /// Notes that the cloud answered for a Node. If this was a probe with the Node, ends the outage and returns true.
     pub(super) fn cloud_answered(&mut self, name: &str) -> bool {
         let is_over = self.trying.as_deref() == Some(name);
         if is_over {
@@ -102,7 +102,7 @@ impl Outage {
         }
     }
 
-    /// Notes that a Node was deleted. If the Node was the probe, the next probe is due now.
+    /// Notes that a Node was deleted. If a probe with this Node was in progress, the next probe is due now.
     pub(super) fn gone(&mut self, name: &str, now: Instant) {
         if self.trying.take_if(|trying| trying == name).is_some() && self.waiting > 0 {
             self.next = Some(now);

@@ -90,7 +90,7 @@ fn an_hour_without_the_cloud_costs_few_tries_and_is_over_a_minute_later() {
         }
         now = known.next_due().expect("the cloud is asked again");
     }
-    // First each Node is asked for once. The probes follow after 1, 2, 4, … seconds, and later once a minute.
+    // The cloud is first asked once for each Node. The probes follow after 1, 2, 4, … seconds, and later once a minute.
     assert_eq!(looks - NODES, 64);
     let (mut dealt_with, mut rounds) = (0, 0);
     while let Some(due) = known.next_due() {

@@ -45,7 +45,7 @@ const LONGEST_ANSWER: usize = 64 << 10;
 /// The maximum length of a query, a selector or an answer in a message, in characters.
 const QUOTED: usize = 150;
 
-/// The last result, with the checked blockers and the time of the check.
+/// The last result, with the time of the check and the conditions (blockers) that were checked.
 #[derive(Default)]
 pub(super) struct Blocking(Option<(Blockers, Instant, Blocked)>);
 
@@ -80,7 +80,7 @@ async fn check(client: &Client, blockers: &Blockers) -> Blocked {
     }
 }
 
-/// The nodes that have running or pending pods that match this label selector, each with the reason why it may not reboot.
+/// The nodes with running or pending pods that match this label selector, each with the reason why the node may not reboot.
 async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String>, String> {
     let api: Api<PodObject> = Api::all_with(client.clone(), &ApiResource::erase::<Pod>(&()));
     let ask = |page: ListParams| {

@@ -32,9 +32,9 @@ pub(super) struct Configurations {
 }
 
 impl Configurations {
-    /// A worker's configuration does not contain the cluster's authorities, but the worker's boot config does. kOps writes the same
-    /// authorities into the configurations of control planes. If these authorities are unknown, the worker's hash is an error. Otherwise a
-    /// rollout would report nodes as done although they trust other authorities.
+    /// Combines the configurations of groups. kOps writes the cluster's authorities into the configurations of control planes and into the
+    /// boot configs of workers, but not into the configurations of workers. If the authorities are unknown, the hash of a group of workers
+    /// is an error. With a hash, a rollout would report nodes as done although they trust other authorities.
     fn new(configs: BTreeMap<String, (Rank, Result<Config, Failure>)>) -> Configurations {
         let authorities = authorities(&configs);
         let mut all = Configurations::default();
@@ -196,8 +196,8 @@ mod tests {
         config(authorities).ok()?.authorities
     }
 
-    /// The configurations of these control planes and of a group of workers. The workers' configuration has no authorities, because their
-    /// boot config has them.
+    /// The configurations of these control planes and of a group of workers. The configuration of the workers has no authorities, because
+    /// the boot config of the workers has them.
     fn with(control_planes: Vec<Result<Config, Failure>>) -> Configurations {
         let control_planes = control_planes.into_iter().enumerate();
         let mut configs: BTreeMap<String, (Rank, Result<Config, Failure>)> = control_planes

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use super::current::{Configurations, Current};
 
-/// The TTL of the hashes of configurations.
 const HASHES_TTL: Duration = Duration::from_secs(10);
 /// The TTL of the hashes while all nodes of the policy are current. It is longer to save requests: each read of a hash is a request to the
 /// state store.
@@ -32,9 +31,9 @@ pub(super) struct Hashes {
 }
 
 impl Hashes {
-    /// Reads the configurations of groups, or the program file, if a decision depends on them. Reads again after the TTL, for another set
-    /// of groups, and for a new attempt of a rollout. After the TTL, a decision waits for the read only if a node may get an order. So a
-    /// pause or an abort does not wait for a slow state store. Returns whether the last configurations are outdated.
+    /// Reads the configurations of groups, or the program file, if a decision depends on them. Reads them again if the TTL has passed, if
+    /// the set of groups has changed, or if a rollout has a new attempt. After the TTL, a decision waits for the read only if a node may
+    /// get an order. So a pause or an abort does not wait for a slow state store. Returns whether the last configurations are outdated.
     pub(super) async fn refresh(
         &mut self,
         current: &Current,
@@ -117,7 +116,7 @@ mod tests {
         [member(serde_json::from_value(node).unwrap())]
     }
 
-    /// Hashes that were read for the rollout `r-1`, this long ago. They differ from the hashes in the state store of [`empty`].
+    /// Hashes of this age that were read for the rollout `r-1`. They differ from the hashes in the state store of [`empty`].
     fn hashes(age: Duration) -> Hashes {
         let hashes = BTreeMap::from([("nodes".to_owned(), Ok("b=".to_owned()))]);
         let groups = hashes.keys().cloned().collect();

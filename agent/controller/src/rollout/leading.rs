@@ -47,7 +47,8 @@ const IDLE: Duration = Duration::from_secs(5);
 const GATHERING: Duration = Duration::from_millis(150);
 /// The minimum time between two decisions. Each decision reads the ConfigMap, and may write it.
 const PAUSE: Duration = Duration::from_millis(300);
-/// The maximum time between two decisions. The watch reports neither passed deadlines nor an operator's pause.
+/// The maximum time between two decisions. The watch of Nodes does not report that a deadline has passed, or that an operator has paused
+/// the rollout.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How many orders are written concurrently.
 const AT_ONCE: usize = 16;
@@ -109,7 +110,7 @@ impl Rollouts {
                 Ended::Idle => said.clear(),
                 Ended::Failed(problem) => {
                     if problem != said {
-                        log::warn!("rollouts wait; trying again: {problem}");
+                        log::warn!("rollouts wait: {problem}; trying again");
                     }
                     said = problem;
                 }

@@ -20,11 +20,11 @@ use super::config_map::{Read, Stored};
 
 /// How long [`until_begun`] waits.
 struct Limits {
-    /// Until a controller begins the rollout. A controller reads the ConfigMap every five seconds.
+    /// How long to wait until a controller begins the rollout. A controller reads the ConfigMap every five seconds.
     begun: Duration,
-    /// For an API server that does not answer. The first order of the rollout may restart it.
+    /// How long to wait for an API server that does not answer. The first order of the rollout may restart the API server.
     answered: Duration,
-    /// Between two reads of the ConfigMap.
+    /// The pause between two reads of the ConfigMap.
     pause: Duration,
 }
 
@@ -54,7 +54,10 @@ pub async fn without_running(stored: &Stored) -> Result<Option<Read>> {
 pub async fn start(stored: &Stored, rollout: &Rollout) -> Result<()> {
     let before = without_running(stored).await?;
     stored.start(rollout, before.as_ref()).await.with_context(|| {
-        format!("writing the ConfigMap {NAMESPACE}/{CONFIG_MAP}; the namespace is in packaging/kubernetes/rbac.yaml")
+        format!(
+            "writing the ConfigMap {NAMESPACE}/{CONFIG_MAP}; if the namespace is missing, apply \
+             packaging/kubernetes/rbac.yaml"
+        )
     })
 }
 

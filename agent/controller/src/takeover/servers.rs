@@ -16,9 +16,9 @@ use kube::core::ApiResource;
 
 use super::{Answer, PodObject, not_ready, pod, ready, within};
 
-/// Checks that machines can bootstrap at each control plane, now and after kOps' kops-controller has stopped. While kops-controller
-/// listens on a control plane, only the Node of the control plane or a pod of kops-agent shows that kops-agent runs there, too. A machine
-/// that replaces a control plane runs kops-agent only if its user-data starts the service.
+/// Checks that machines can bootstrap at each control plane, now and after kOps' kops-controller has stopped. While kops-controller listens
+/// on a control plane, a connection does not show whether kops-agent runs there, too. The Node of the control plane or a pod of kops-agent
+/// must show this. A machine that replaces a control plane runs kops-agent only if its user-data starts the service.
 pub(super) async fn servers(
     client: Result<&Client, Failure>,
     options: &KopsControllerOptions,

@@ -140,7 +140,8 @@ impl Host {
 
 impl Host {
     /// Whether the machine is a working node. True if a run has converged, a change was interrupted, or the record was lost. Also true if
-    /// kubelet runs although no run has claimed a resource on this machine. Early units do not count as claimed resources.
+    /// kubelet runs although no run has recorded a resource on this machine. Units that were started before the node's other resources were
+    /// known do not count as recorded.
     pub(super) fn works(&self, record: &Record) -> Result<bool> {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);

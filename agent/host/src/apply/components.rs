@@ -88,7 +88,7 @@ impl Run<'_> {
     /// Takes the journal if this error requires a rollback.
     pub(super) fn journal_to_roll_back(&self, error: &Error) -> Option<Journal> {
         let Error::Unhealthy { resource, .. } = error else { return None };
-        // A plan that only starts a stopped unit is not the cause of its failure, and a rollback does not help.
+        // A plan that only starts a stopped unit does not cause the failure of the unit, and a rollback does not help.
         if resource.kind == Kind::Unit && is_merely_started(self.plan, resource) {
             return None;
         }

@@ -208,7 +208,7 @@ impl Run<'_> {
     }
 }
 
-/// The name of the certificate that determines the file's content. Empty if no certificate does.
+/// The name of the certificate that determines the file's content. Empty if the content does not depend on a certificate.
 fn follows_certificate(file: &File) -> &str {
     match &file.content {
         Content::Certificate(name) | Content::PrivateKey(name) | Content::Ca(name) => name,

@@ -121,7 +121,7 @@ impl Host {
         Ok(loaded)
     }
 
-    /// Pulls an image by its containerd name. The pull ends at the deadline of `tether`, or when its leash is dropped.
+    /// Pulls an image by its containerd name. The pull is killed at the deadline of `tether`, or when the `Leash` of `tether` is dropped.
     pub(super) async fn pull(&self, name: &str, tether: &Tether) -> Result<()> {
         let (images, name, tether) = (Arc::clone(&self.images), name.to_owned(), tether.clone());
         apart("pulling an image", move || images.pull(&name, &tether)).await

@@ -28,8 +28,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the run must not wait for a job, because the unit waits for the end of this run: directly, or through a unit that is
-    /// ordered before it.
+    /// Whether the run must not wait for a job, because the unit waits for the end of this run. The unit may wait directly, or through
+    /// another unit that must start first.
     pub(super) fn has_to_be_left(&self, act: Act, unit: &str) -> bool {
         if act == Act::Stop {
             return false;

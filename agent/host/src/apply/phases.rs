@@ -68,7 +68,7 @@ pub(super) struct Prepared<'a> {
     loaded: BTreeSet<String>,
 }
 
-/// A change that the record contains, with a backup of everything that the change replaces.
+/// A change that has begun. The record contains the change, and everything that the change replaces is backed up.
 pub(super) struct Begun<'a> {
     change: Change<'a>,
     record: Record,
@@ -95,8 +95,9 @@ impl<'a> Change<'a> {
         Ok(Checked { change: self, record, preparation, is_guarded })
     }
 
-    /// Removes the leftovers of a killed run. Records the current state of the machine, unless a run has already claimed resources. Early
-    /// units do not count as claimed resources. Returns whether systemd has not yet read a unit file.
+    /// Removes the leftovers of a killed run. Records the current state of the machine, unless a run has already recorded resources. Units
+    /// that were started before the node's other resources were known do not count as recorded. Returns whether systemd has not yet read a
+    /// unit file.
     fn note_sight(self, record: &Record, certificates: &Certificates<'_>) -> Result<bool> {
         let Change { host, desired, secrets, scope, .. } = self;
         sweep_all(&host.root, desired, record)?;

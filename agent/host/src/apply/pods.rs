@@ -42,7 +42,8 @@ impl Run<'_> {
         }
     }
 
-    /// The digest of the files that a static pod would read if the pod started now, in the form of the pod's stamp.
+    /// The digest of the files that a static pod would read if the pod started now. The digest is recorded after the pod has
+    /// started.
     fn reading_of(&self, manifest: &File) -> Result<Option<String>> {
         let mounted = mounted(manifest, self.desired).into_iter().map(|(_, resource)| resource);
         let found = self.found(mounted)?;

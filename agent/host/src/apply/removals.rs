@@ -67,7 +67,7 @@ impl Run<'_> {
         match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
             Kind::Unit => {
-                // A later unit of the same name must not inherit the stamps of the removed unit.
+                // Remove the stamps of the unit, so that they do not apply to a later unit of this name.
                 for stamp in [Stamp::Unit, Stamp::Run] {
                     stamp.put_back(&self.host.root, &step.resource.name, None)?;
                 }

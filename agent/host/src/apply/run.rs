@@ -31,8 +31,8 @@ pub(super) struct Run<'a> {
     pub(super) progress: &'a dyn Progress,
     /// The progress of the change; `None` if the run does not wait until components are healthy.
     pub(super) changing: Option<Changing>,
-    /// Whether systemd has not yet read changed unit files. An interrupted run may have changed them, or another program before the first
-    /// run on this machine.
+    /// Whether systemd has not yet read changed unit files. Either an interrupted run changed these files, or another program changed them
+    /// before the first run on this machine.
     pub(super) is_unread: bool,
     /// The images that were loaded before the change began.
     pub(super) loaded: BTreeSet<String>,
@@ -180,8 +180,8 @@ fn is_one_step(stage: Stage) -> bool {
     !matches!(stage, Stage::Packages | Stage::Runtime | Stage::Services)
 }
 
-/// Deletes the start stamps of units and static pods that will restart, before their files are written. If a restart is interrupted or
-/// fails, the next run retries it, although all files are already right.
+/// Deletes the records (stamps) of the last starts of the units and static pods that will restart. Must be called before the unit files and
+/// manifests are written. If a restart is interrupted or fails, the next run retries the restart, although all files are already right.
 fn forget_starts(root: &Root, plan: &Plan) -> Result<()> {
     let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
     plan.steps.iter().try_for_each(|step| match step.resource.kind {

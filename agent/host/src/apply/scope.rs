@@ -39,8 +39,8 @@ pub enum Scope<'a> {
         /// The `NodeupConfigHash` of the last applied configuration.
         config_hash: &'a str,
     },
-    /// Only the certificates of a node that has converged to this configuration, and the programs that read these certificates
-    /// ([`kops_agent_plan::diff::renewal`]). The run records only the result of these resources.
+    /// Covers only the certificates of a node that has converged to this configuration, and the programs that read these certificates
+    /// ([`kops_agent_plan::diff::renewal`]). The run records only the state of these resources.
     Renewal {
         /// The `NodeupConfigHash` of the last applied configuration.
         config_hash: &'a str,

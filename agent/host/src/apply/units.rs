@@ -40,8 +40,8 @@ impl Run<'_> {
         for (step, unit) in units {
             self.enable(unit, step)?;
         }
-        // systemd reads all unit files even if this run has written none, because an earlier run may have been interrupted after it wrote
-        // some.
+        // An earlier run may have been interrupted after it wrote unit files. So systemd reads all unit files, even if this run has written
+        // no unit file.
         self.host.systemd.reload()
     }
 
@@ -130,8 +130,9 @@ impl Run<'_> {
         }
     }
 
-    /// Records the digest of the files that a stopped unit is about to read. If the run ends during a slow start, the next run waits for
-    /// that start and does not restart the unit. If the unit is then still stopped, the next run starts it despite the digest.
+    /// Records the digest of the files that a stopped unit is about to read. If the run ends during a slow start of the unit, the next run
+    /// waits for this start and does not restart the unit. If the unit has stopped in the meantime, the next run starts the unit despite
+    /// the recorded digest.
     fn note_read_by_start(&self, unit: &Unit, digest: &str) -> Result<()> {
         match self.host.systemd.states(&[&unit.name])?.first() {
             Some(state) if !state.running => Stamp::Unit.write(&self.host.root, &unit.name, digest),
@@ -140,9 +141,9 @@ impl Run<'_> {
     }
 
     /// Handles the failure of a unit that pods wait for. If a change of a working node caused the failure, returns an error, which rolls
-    /// the change back. Otherwise the run continues, and the health checks of the runtime and kubelet show whether they work without the
-    /// failed unit. If the unit did not run before, the change did not cause the failure: a hook, for example, may always fail. This rule
-    /// does not apply to failures of the runtime and of kubelet.
+    /// the change back. After any other failure, the run continues, and the health checks of the runtime and kubelet show whether they work
+    /// without the failed unit. A change does not cause the failure of a unit that did not run before: a hook, for example, may always
+    /// fail. The runtime and kubelet are exceptions from this rule.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
         // A full disk or a lost connection to systemd is not a failure of the unit.
         if !error.is_refusal() && !matches!(error, Error::Unhealthy { .. }) {
@@ -161,7 +162,7 @@ impl Run<'_> {
         })
     }
 
-    /// The digest of the files that a unit would read if the unit started now, in the form of the unit's stamp.
+    /// The digest of the files that a unit would read if the unit started now. The digest is recorded when the unit starts.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
         let own = ResourceId::new(Kind::Unit, &unit.name);
         let read = unit.restarted_by.iter().chain([&own]).filter_map(|id| self.desired.get(id));

@@ -56,7 +56,7 @@ impl From<std::io::Error> for Trouble {
 
 /// An answer with a body that is still unread.
 pub(super) struct Opened {
-    /// The position in the file of the body's first byte.
+    /// The position of the body's first byte in the file.
     pub(super) begins_at: u64,
     /// The size of the file, if the server states it.
     pub(super) total: Option<u64>,

@@ -31,8 +31,8 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache in `path`, which is a directory of the machine, or in the default directory below the root. Removes files that a
-    /// killed run has unpacked. Fails if another run uses the cache.
+    /// Opens the cache in the directory `path` of the machine. Without `path`, opens the default directory below the root. Removes files
+    /// that a killed run has unpacked. Fails if another run uses the cache.
     pub(crate) fn open(root: &Root, path: Option<&Path>) -> Result<Cache> {
         let dir = match path {
             Some(path) => Root::open(path)?.make_dirs("/.")?,

@@ -17,7 +17,8 @@ const LARGEST_ARCHIVE: u64 = 8 << 30;
 
 /// Passes each file to `take`, with its path and size, until `take` breaks.
 ///
-/// Reads raw entries and assembles their descriptions itself. The `tar` crate would read a description of any size into memory.
+/// Reads raw entries, and itself reads the entries that describe the next entry. The `tar` crate would read such an entry of any size into
+/// memory.
 pub(super) fn for_each_file(
     archive: impl Read,
     mut take: impl FnMut(&str, u64, &mut dyn Read) -> Result<ControlFlow<()>, UnpackError>,
@@ -51,7 +52,8 @@ fn describes_the_next(entry: EntryType) -> bool {
         || entry.is_pax_global_extensions()
 }
 
-/// The path and size of a file, from the entries directly before the file's own entry. `None` if they do not give the value.
+/// The path and size of a file, from the entries directly before the file's own entry. A field is `None` if these entries do not contain
+/// it.
 #[derive(Default)]
 struct Description {
     path: Option<Vec<u8>>,

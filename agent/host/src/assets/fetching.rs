@@ -15,7 +15,7 @@ use super::staging::Ready;
 use crate::error::Result;
 use kops_agent_net::Location;
 
-/// How long a located URL is used. The signature or token in the URL may expire a few minutes after the lookup.
+/// How long the result of a URL lookup is used. The signature or token in the result may expire a few minutes after the lookup.
 const LOCATED_FOR: Duration = Duration::from_secs(60);
 
 /// The state of a download in progress.
@@ -25,7 +25,7 @@ pub(super) struct Fetching<'a> {
     /// The size that a mirror stated before the download.
     size: Option<u64>,
     sized_by: Option<String>,
-    /// The last looked-up URL, with its location and the time of the lookup.
+    /// The last looked-up URL, the result of the lookup, and the time of the lookup.
     location: Option<(String, Location, Instant)>,
     /// Receives the bytes. They may come from several answers.
     intake: Option<Intake>,
@@ -53,7 +53,7 @@ struct Judged {
     reason: String,
     /// Whether the attempt brought at least `least` new bytes (`DownloadTimeouts`).
     has_gained: bool,
-    /// Whether the same server is asked again after a short pause.
+    /// Whether the run asks the server of the failed attempt again, after a short pause.
     is_asked_again: bool,
 }
 

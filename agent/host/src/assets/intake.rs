@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 const WAITING: usize = 1;
 /// The maximum unpacked size of a member, in bytes. The largest programs of a node have some hundred MiB.
 const LARGEST: u64 = 1 << 30;
-/// The number of first bytes that are kept to recognize wrong content.
+/// How many bytes from the beginning of a download are kept, to recognize wrong content.
 const BEGINNING: usize = 512;
 
 /// The result of a download.

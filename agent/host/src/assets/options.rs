@@ -46,7 +46,7 @@ pub struct DownloadTimeouts {
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl DownloadTimeouts {
-    /// The backoff of a download. It starts when the download starts, and anew when new bytes arrive.
+    /// The backoff of a download. It starts when the download starts, and restarts when new bytes arrive.
     pub(super) fn backoff(&self) -> Backoff<impl FnMut() -> Duration + use<>> {
         let pauses = Pauses { first: self.pause, longest: LONGEST_PAUSE };
         Backoff::new(self.give_up_after, pauses.jittered())

@@ -9,7 +9,6 @@ pub trait Progress: Send + Sync {
         let _ = (name, total, present);
     }
 
-    /// More bytes of a download have arrived.
     fn download_advanced(&self, name: &str, bytes: u64) {
         let _ = (name, bytes);
     }

@@ -31,7 +31,7 @@ pub(super) struct Run<'a> {
 #[derive(Default)]
 pub(super) struct DownloadFacts {
     pub(super) size: Option<u64>,
-    /// The URL whose server stated the size, its location, and the time of the lookup.
+    /// The URL whose server stated the size, the result of the URL lookup, and the time of the lookup.
     pub(super) location: Option<(String, Location, Instant)>,
 }
 
@@ -63,7 +63,7 @@ impl Run<'_> {
         Ok(DownloadFacts::default())
     }
 
-    /// Also asks the other mirrors for the size, and uses the smallest size. The download shows whether it is right.
+    /// Also asks the other mirrors for the size, and uses the smallest size. The download shows whether the smallest size is right.
     pub(super) async fn ask_others(&self, request: &Request, known: &mut DownloadFacts) {
         let asked = known.location.as_ref().map(|(url, ..)| url.clone());
         for url in request.urls.iter().filter(|url| asked.as_ref().is_some_and(|asked| asked != *url)) {

@@ -18,7 +18,6 @@ impl Servers {
         self.0.lock().insert(server(url), STRIKES);
     }
 
-    /// Records a failed attempt at the server.
     pub(super) fn failed(&self, url: &str) {
         *self.0.lock().entry(server(url)).or_default() += 1;
     }

@@ -115,7 +115,6 @@ impl Making {
 
 /// A complete file. Dropping this value removes the file, unless it was moved to its final path.
 pub(crate) struct Ready {
-    /// The staging directory.
     pub(crate) dir: Arc<Dir>,
     pub(crate) name: String,
     /// The final path of the file.

@@ -40,7 +40,6 @@ impl Syncer {
         }
     }
 
-    /// Syncs a complete file.
     pub(super) fn sync(&self, file: File, shown: String) {
         // If the syncing thread has ended, `finish` returns its error.
         let _ = self.0.send((file, shown));

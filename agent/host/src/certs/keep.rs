@@ -17,7 +17,6 @@ const RENEWED_BEFORE: i32 = 3;
 pub(super) enum Reason {
     /// The certificate does not fit its purpose.
     Unfit(String),
-    /// The certificate has expired.
     Expired,
     /// The certificate is still good, but is due for renewal.
     Renewal(String),
@@ -99,7 +98,7 @@ fn why_unfit<'a>(
         return unfit("its key usages are wrong, or it is a CA certificate");
     }
     let Some(signer) = signers.iter().find_map(|der| signer_of(certificate, der)) else {
-        return unfit(&format!("it is not signed by the present {}", wanted.signer));
+        return unfit(&format!("it is not signed by a trusted {}", wanted.signer));
     };
     let (begins, ends) = life_of(certificate);
     if now < begins {

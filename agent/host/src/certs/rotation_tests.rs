@@ -89,7 +89,7 @@ fn chain(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().unwrap()
 }
 
-/// Whether a peer that trusts `ca` accepts this certificate, both of a server and of a client.
+/// Whether a peer that trusts `ca` accepts this certificate, from a server and also from a client.
 fn verifies(certificate: &str, ca: &str) -> bool {
     let mut roots = RootCertStore::empty();
     chain(ca).into_iter().for_each(|root| roots.add(root).unwrap());

@@ -115,13 +115,13 @@ impl Host {
         Ok(if is_unfinished { packages } else { Vec::new() })
     }
 
-    /// Whether this program was the last to be installed or checked, for an order with this program file.
+    /// Whether the note is about this program and this program file. The note is about the program that was installed or checked last.
     pub fn is_noted(&self, program: OrderedProgram<'_>) -> Result<bool> {
         let note = self.note()?;
         Ok((note.sha256.as_str(), note.file.as_str()) == (program.sha256, program.file))
     }
 
-    /// Whether the program with this SHA-256 was the last to be installed or checked, for an order with any program file.
+    /// Whether the note is about the program with this SHA-256. The program file does not matter.
     pub fn is_noted_for_any_file(&self, sha256: &str) -> Result<bool> {
         Ok(self.note()?.sha256 == sha256)
     }
@@ -136,7 +136,8 @@ impl Host {
         Ok(self.note()?.for_program(sha256))
     }
 
-    /// The note. An unreadable note counts as empty, so all services must be healthy.
+    /// The note. An unreadable note counts as empty. Then no service counts as unhealthy before the switch, so all services must be
+    /// healthy.
     fn note(&self) -> Result<Note> {
         let note = self.root.read(PATH)?.unwrap_or_default();
         Ok(serde_json::from_slice(&note).unwrap_or_default())

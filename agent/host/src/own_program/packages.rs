@@ -44,7 +44,7 @@ impl Host {
         self.packages.replace(packages, &Logged)
     }
 
-    /// Installs the packages from the time before the last switch, unless they are installed. If only the note about this cannot be
+    /// Installs the packages from the time before the last switch, unless they are installed. If only the record of this success cannot be
     /// written, for example on a full disk, the call succeeds.
     pub fn restore_packages(&self) -> Result<()> {
         let packages = self.previous_packages()?;

@@ -19,8 +19,8 @@ const JITTER: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub unit: String,
-    /// Whether the service was healthy before the program was replaced. If it was not, it may also fail afterwards, because the new program
-    /// may be the attempt to repair it.
+    /// Whether the service was healthy before the program was replaced. An unhealthy service may also fail afterwards, because the new
+    /// program may be the attempt to repair the service.
     pub(super) was_healthy: bool,
 }
 
@@ -37,7 +37,8 @@ impl Host {
         Ok(services.map(service).collect())
     }
 
-    /// Like [`Host::services`], but for the time after the program with this SHA-256 was installed.
+    /// Like [`Host::services`], but is called after the program with this SHA-256 was installed. The note about the switch says which
+    /// services were unhealthy before the switch.
     pub fn services_after(&self, sha256: &str, units: &[&str]) -> Result<Vec<Service>> {
         let noted = self.noted(sha256)?;
         let mut services = self.services(units)?;
@@ -88,7 +89,7 @@ impl Host {
         if self.systemd.states(&[unit])?.iter().all(is_fresh) {
             return Ok(());
         }
-        log::info!("restarting {unit}, so that it runs the program that is in place");
+        log::info!("restarting {unit}, so that it runs the installed program");
         let restarted = timeout(self.waits.awaited, self.systemd.begin(Act::Restart, unit)).await;
         restarted.map_err(|_| late(Act::Restart, unit, self.waits.awaited))?
     }

@@ -278,7 +278,7 @@ fn a_program_is_unchecked_until_its_own_check_succeeds() {
     host.note_check(ordered(&new, "g=")).unwrap();
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, false], true));
     assert_eq!(host.noted_own(&new).unwrap(), ["unit a.timer"]);
-    // Neither program has passed its last check, so either of them may be the present, unchecked program.
+    // Neither program has passed its last check, so both programs count as unchecked.
     host.note_switch(ordered(&other, "h="), &[], Vec::new(), Vec::new(), "").unwrap();
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, true], false));
     host.note_check(ordered(&other, "h=")).unwrap();

@@ -15,7 +15,7 @@ use crate::root::Metadata;
 pub(super) struct Claim {
     /// Whether the resource existed before the agent first wrote it.
     pub(super) was_there: bool,
-    /// The state after the last settled run; `None` if no run has settled the resource yet.
+    /// The state after the last finished run; `None` if no finished run has recorded the resource yet.
     pub(super) left: Option<Left>,
     /// The content that a running or interrupted run writes.
     pub(super) begun: Option<Begun>,
@@ -51,6 +51,6 @@ pub(super) enum Left {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unknown {
-    /// The claims of resource kinds that this version does not know. They stay unchanged.
+    /// The recorded resources of kinds that this version does not know. Their entries stay unchanged.
     pub(super) resources: Map<String, Value>,
 }

@@ -13,7 +13,6 @@ use crate::secrets::secrets_of;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Decided {
-    /// The names of secrets.
     pub secrets: BTreeSet<String>,
     /// The URLs of unreadable store files. No state on this machine was derived from these files.
     pub without: BTreeSet<String>,

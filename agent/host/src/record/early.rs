@@ -9,18 +9,18 @@ use crate::staged::remove_file;
 
 use super::Record;
 
-/// The path, below the root, of the claims of early units, which run before the other resources of the node are known. The file is only
-/// read if there is no record.
+/// The path, below the root, of the file that records early units: units that are started before the node's other resources are known. The
+/// file is only read if there is no record.
 const PATH: &str = "/var/lib/kops-agent/early-units.json";
 
 impl Record {
-    /// The claims of early units, on a machine without a record. If the file is unreadable, there are no claims.
+    /// The recorded early units, on a machine without a record. An unreadable file counts as empty.
     pub(super) fn early(root: &Root) -> Result<Record> {
         let early = root.read(PATH)?.and_then(|bytes| super::reading::parse(&bytes).ok());
         Ok(early.map_or_else(Record::default, |early| Record { is_early: true, ..early }))
     }
 
-    /// Writes the claims of early units into the record. If there is no record, writes them into the file of early units.
+    /// Writes the early units into the record. If there is no record, writes them into `early-units.json`.
     pub(crate) fn write_early(&self, root: &Root) -> Result<()> {
         match root.metadata(Record::PATH)? {
             Some(_) => self.write(root),
@@ -28,7 +28,7 @@ impl Record {
         }
     }
 
-    /// Removes the file of early units. The record now contains their claims.
+    /// Removes `early-units.json`. The record now contains the early units.
     pub(super) fn forget_early(root: &Root) -> Result<()> {
         remove_file(root, PATH)
     }

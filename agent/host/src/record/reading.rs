@@ -61,7 +61,7 @@ impl Record {
         if let Value::Object(fields) = &mut value {
             fields.insert(VERSION_FIELD.into(), VERSION.into());
             if let Some(Value::Object(resources)) = fields.get_mut(RESOURCES) {
-                // A claim of this version replaces an unknown claim of an equal name.
+                // If this version has recorded a resource, its entry replaces an unknown entry with the same name.
                 for (id, claim) in &self.unknown.resources {
                     resources.entry(id.clone()).or_insert_with(|| claim.clone());
                 }

@@ -16,7 +16,7 @@ use crate::places::{boot_text, is_kept_when_written, path_of};
 use crate::root::{Entry, Root};
 
 impl Record {
-    /// Claims the resources that a plan writes. `written` contains the SHA-256 of written files, by path.
+    /// Adds to the record the resources that a plan writes. `written` contains the SHA-256 of written files, by path.
     pub(crate) fn claim(
         &mut self,
         root: &Root,
@@ -28,7 +28,8 @@ impl Record {
             let resource = desired.get(&step.resource);
             let is_recorded = has_record(step.resource.kind) && !resource.is_some_and(is_shipped);
             if is_recorded && step.action != Action::Remove {
-                // systemd may know the unit from a package's file at another path, or from a file that the agent backs up before it writes.
+                // The agent's file of a unit may hide a package's file at another path, or replace a file that is backed up. In both cases,
+                // the agent's file is new, although systemd already knows the unit.
                 let is_written_over = step.resource.kind == Kind::Unit
                     && (is_kept_when_written(root, step)
                         || root.metadata(&path_of(root, &step.resource))?.is_none());
@@ -145,9 +146,9 @@ impl Record {
         })
     }
 
-    /// Records which secrets of the store are in the files that the run is about to write, and which unreadable store files have no
-    /// influence on them. `without` is `None` if it is unknown for this state. If an older agent recorded nothing, `decided` stays unknown
-    /// until the run settles.
+    /// Records which secrets of the store are in the files that the run is about to write. Also records which unreadable store files do not
+    /// influence the written files (`without`; `None` if unknown). If an older agent recorded nothing, `decided` stays unknown until the
+    /// run finishes.
     pub(crate) fn note_begun(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         let begun = self.decided_now(desired, without);
         self.decided = match self.decided.take() {
@@ -157,8 +158,9 @@ impl Record {
         };
     }
 
-    /// Records which secrets of the store are in the files after the run, and which unreadable store files had no influence on them. Also
-    /// records which units must not run. Replaces the data of earlier runs, because a settled run has replaced their files.
+    /// Records which secrets of the store are in the files after the run, and which unreadable store files had no influence on these files.
+    /// Also records which units must not run. Replaces the data of earlier runs, because the finished run has replaced the files of earlier
+    /// runs.
     pub(crate) fn note_settled(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         self.decided = Some(self.decided_now(desired, without));
         let stopped = desired.iter().filter_map(|(_, resource)| match resource {

@@ -21,7 +21,7 @@ fn step(resource: &Resource, action: Action) -> Step {
 }
 
 impl Machine {
-    /// A machine with a file, a directory and a link. The agent has just made and settled them.
+    /// A machine with a file, a directory and a link. The agent has just made them in a finished run.
     fn settled() -> Machine {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path()).unwrap();

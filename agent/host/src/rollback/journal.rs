@@ -27,7 +27,7 @@ const NAME: &str = "journal.json";
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Journal {
     pub(super) attempt: Attempt,
-    /// Why the change is being rolled back. `None` if it is not.
+    /// Why the change is being rolled back. `None` without a rollback.
     pub(super) taken_back: Option<String>,
     /// The previous state of each changed resource.
     pub(super) kept: BTreeMap<ResourceId, Kept>,

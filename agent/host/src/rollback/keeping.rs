@@ -87,7 +87,7 @@ impl Host {
                 return Ok(Some(Was::Host(found.map_or(vec![], |entry| entry.addresses))));
             }
             // A rollback removes the boot unit of a new volume. Otherwise the unit would mount the volume at every boot. No run would
-            // remove the unit, because the agent has no claim on the volume after a rollback.
+            // remove the unit, because the record does not contain the volume after a rollback.
             Resource::Mount(mount) => {
                 let is_new = !record.is_claimed(&id) && !has_boot_unit(&self.root, &mount.path)?;
                 let mounted = self.mounts.mounted(mount)?.is_some();

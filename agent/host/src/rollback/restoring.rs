@@ -123,7 +123,6 @@ fn restore_path(root: &Root, path: &str, was: &Was, folder: &Dir) -> Result<()> 
     dir.sync()
 }
 
-/// Restores the resources that match `which`.
 pub(super) fn restore_resources(
     root: &Root,
     journal: &Journal,

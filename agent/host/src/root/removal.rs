@@ -15,7 +15,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use super::{DIRECTORY, Dir, Entry, Root};
 use crate::error::{Error, Result};
 
-/// The maximum number of nested folders that are open at a time. It is more than programs nest, and less than a process may have open.
+/// The maximum number of nested folders that are open at a time. Programs nest fewer folders. A process can have this many files open.
 const DEEPEST: usize = 32;
 /// The maximum number of a directory's names in memory.
 const NAMES_AT_ONCE: usize = 10_000;
@@ -28,8 +28,8 @@ const LONGEST_SHOWN: usize = 400;
 const LARGEST_SECRET: u64 = 1 << 20;
 
 impl Root {
-    /// Removes a directory with its content, except for mounts in the directory. If `path` is a link, the link and its target stay, and
-    /// only the content of the target is removed. Fails if something is mounted in the directory.
+    /// Removes a directory with its content. Fails if something is mounted in the directory; the content of the mount stays. If `path` is a
+    /// link, the link and its target stay, and only the content of the target is removed.
     pub(crate) fn remove_tree(&self, path: &str) -> Result<()> {
         let Some(dir) = self.dir(path)? else { return Ok(()) };
         dir.clear()?;
@@ -43,7 +43,7 @@ impl Root {
 }
 
 impl Dir {
-    /// Overwrites a regular file and removes it. A file of another type, or with other hard links, is only removed. As after every
+    /// Overwrites a regular file and removes it. A file of another type, or with other hard links, is only removed. Despite the
     /// overwriting, older blocks of the disk may still contain the content.
     pub(crate) fn shred(&self, name: &str) -> Result<()> {
         if let Some(Entry::File(metadata)) = self.entry(name)?
@@ -87,8 +87,8 @@ impl Dir {
         }
     }
 
-    /// Removes the content of this directory that is on the same mount. A device number does not show a mount: a host folder that is
-    /// bind-mounted for a pod is often on the same file system.
+    /// Removes the content of this directory that is on the same mount. Device numbers do not distinguish mounts: a host folder that is
+    /// bind-mounted for a pod often has the same device number.
     fn clear(&self) -> Result<()> {
         let mut lifted = 0;
         loop {

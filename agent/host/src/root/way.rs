@@ -69,8 +69,8 @@ impl Root {
         }
     }
 
-    /// The directory that contains `path`, and the last name of `path`; `None` if that directory does not exist. For directories that may
-    /// belong to another user: fails if the directory's path contains a link, because that user could change its target.
+    /// The directory that contains `path`, and the last name of `path`; `None` if that directory does not exist. Used for directories that
+    /// another user may own. Fails if the directory's path contains a link, because that user could change the target of the link.
     pub(crate) fn parent_without_links(&self, path: &str) -> Result<Option<(Dir, String)>> {
         let (above, name) = split(path)?;
         let shown = self.shown(above);

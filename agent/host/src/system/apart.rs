@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 
 /// Runs a closure on its own thread and waits for it.
 ///
-/// The closure must leave nothing half done: if the caller stops waiting, the thread runs on until the process ends.
+/// If the caller stops waiting, the thread continues until the process ends. So the closure must leave nothing half
+/// done, even if the process ends first.
 pub(crate) async fn apart<T: Send + 'static>(
     doing: &'static str,
     act: impl FnOnce() -> Result<T> + Send + 'static,

@@ -20,8 +20,8 @@ pub trait Commands: Send + Sync {
     /// Runs a command and waits for its end. An exit status other than 0 is an error.
     fn run(&self, command: &[String]) -> Result<()>;
 
-    /// Runs a command that all of `files` name in `on_change`. For `sysctl --system`, `set_parameters` sets the
-    /// parameters of `files` instead.
+    /// Runs a command for `files`, which all name this command in `on_change`. For `sysctl --system`, `set_parameters`
+    /// sets the parameters of `files` instead.
     fn run_for(&self, command: &[String], files: &[&str], progress: &dyn Progress) -> Result<()> {
         match *command == sysctls::COMMAND {
             true => self.set_parameters(files, progress),
@@ -29,13 +29,15 @@ pub trait Commands: Send + Sync {
         }
     }
 
-    /// Sets the kernel parameters in `files`. Upstream runs `sysctl --system`, which reads all sysctl files.
+    /// Sets the kernel parameters in `files`. The default implementation runs upstream's command `sysctl --system`,
+    /// which sets the parameters in all sysctl files.
     fn set_parameters(&self, files: &[&str], progress: &dyn Progress) -> Result<()> {
         let _ = (files, progress);
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
 
-    /// Why `program` does not start with `flag`. `None` if the program starts, or if this is unknown.
+    /// Why `program` does not start when it is called with `flag`. `None` if the program starts, or if the reason is
+    /// unknown.
     fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<NotStarting> {
         let _ = (program, flag);
         None
@@ -187,9 +189,9 @@ mod tests {
     fn only_a_restart_of_the_agent_is_left_out() {
         let restarts =
             |command: &str| restarts_the_agent(&command.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        // Upstream's command ends with `&`, which a shell would interpret.
+        // Upstream's command ends with `&`. No shell interprets it here, so `&` is an additional argument.
         assert!(restarts("systemctl restart kops-configuration.service &"));
-        // Without `systemctl enable`, no later boot runs the agent.
+        // The agent does not skip this command: without it, no later boot runs the agent.
         assert!(!restarts("systemctl enable kops-configuration.service"));
         assert!(!restarts("systemctl restart containerd.service"));
         assert!(!restarts("systemctl daemon-reload"));

@@ -59,7 +59,7 @@ pub(super) fn ask_prepared(
 /// The maximum size of a stored output, in bytes. The rest is read and discarded, so that the program does not block.
 const LONGEST_OUTPUT: u64 = 32 << 20;
 
-/// Reads an output to its end on its own thread.
+/// Reads an output to the end, on a separate thread.
 fn read(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     thread::spawn(move || {

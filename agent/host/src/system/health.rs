@@ -30,20 +30,20 @@ pub trait Health: Send + Sync {
     fn last_words(&self, resource: &ResourceId) -> Vec<String>;
 }
 
-/// Timeout and interval of health checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthTimings {
-    /// Timeout of each component. Zero disables the check and the rollback.
+    /// Timeout for each component to become healthy. Zero disables the check and the rollback.
     pub timeout: Duration,
     pub pause: Duration,
     /// How long a component must stay healthy. systemd restarts a service two seconds after it failed, so a
     /// component that crashes on start may look healthy for a moment.
     pub steady: Duration,
-    /// After this time, kubelet has seen a changed manifest: kubelet lists its files every 20 s and gives pods 30 s
-    /// to end. If the pod still has its UID after this time, kubelet does not restart it for this change.
+    /// How long kubelet may take to restart a pod after a change of its manifest. kubelet lists manifests every 20 s
+    /// and gives pods 30 s to end. If the pod then still has its old UID, kubelet does not restart the pod for the
+    /// change.
     pub unnoticed: Duration,
-    /// How long a restarted service of the agent must run. A service that fails at its start ends sooner. Its unit then
-    /// waits only `RestartSec=5s` before the next start.
+    /// How long a restarted service of the agent must run before it counts as healthy. This is longer than systemd's
+    /// restart delay (`RestartSec=5s`). A service that fails at its start ends sooner.
     pub restarted: Duration,
 }
 

@@ -37,7 +37,7 @@ pub fn owners(root: &Path) -> BTreeMap<String, (String, u32)> {
 }
 
 /// The inodes of the sockets that receive connections to an address. Without a socket at exactly this address, the
-/// sockets that listen at all addresses receive them.
+/// sockets that listen at all addresses receive the connections.
 pub(crate) fn sockets_at(root: &Path, address: SocketAddr) -> Result<BTreeSet<String>> {
     let of_port: Vec<(SocketAddr, String)> =
         sockets(root)?.into_iter().filter(|(local, _)| local.port() == address.port()).collect();
@@ -59,7 +59,7 @@ pub(crate) fn has_any(folder: &Path, sockets: &BTreeSet<String>) -> bool {
     links.any(|link| inode_of(&link).is_some_and(|inode| sockets.contains(inode)))
 }
 
-/// The inode of a socket. `link` is the target of a link in `/proc/PID/fd`.
+/// The inode of a socket, from the target of a link in `/proc/PID/fd`.
 fn inode_of(link: &Path) -> Option<&str> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')
 }

@@ -59,7 +59,7 @@ pub struct Machine;
 impl Mounts for Machine {
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>> {
         let Some(found) = topmost(&mountinfo()?, &mount.path) else { return Ok(None) };
-        // A device may have several names.
+        // A device may have several names, so the paths without symbolic links are compared.
         let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| Path::new(path).into());
         let is_same = real(&found.source) == real(&mount.device);
         let device = if is_same { mount.device.clone() } else { found.source };
@@ -126,7 +126,6 @@ impl Mounts for Machine {
     }
 }
 
-/// Whether two paths lead to the same directory.
 fn is_same_directory(one: &str, other: &str) -> bool {
     let identity = |path: &str| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     identity(one).is_some_and(|one| Some(one) == identity(other))
@@ -185,8 +184,8 @@ struct Line {
 
 fn mountinfo() -> Result<Vec<Line>> {
     // A unit with a sandbox has other mount options than the machine: every mount is shared, and most mounts are
-    // read-only. So in a sandbox, this function reads the list of PID 1. Otherwise it reads the list of this thread,
-    // because a thread may have its own mount namespace.
+    // read-only. So in a sandbox, this function reads the mount list of PID 1. Otherwise it reads the mount list of
+    // this thread, because a thread may have its own mount namespace.
     let path = match sandbox::has_other_mounts() {
         true => "/proc/1/mountinfo",
         false => "/proc/thread-self/mountinfo",
@@ -201,7 +200,7 @@ fn parse_all(text: &[u8]) -> Vec<Line> {
     String::from_utf8_lossy(text).lines().filter_map(parse).collect()
 }
 
-/// The device number (`MAJOR:MINOR`) of the file system on `/`. `mountinfo` is the content of such a file.
+/// The device number (`MAJOR:MINOR`) of the file system on `/`. `mountinfo` is the content of `/proc/PID/mountinfo`.
 pub(crate) fn device_of_root(mountinfo: &[u8]) -> Option<String> {
     Some(parse_all(mountinfo).into_iter().rfind(|line| line.path == "/")?.device)
 }

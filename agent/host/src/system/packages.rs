@@ -75,7 +75,8 @@ pub trait PackageManager: Send + Sync {
         Err(no_package_manager())
     }
 
-    /// The repository as the machine has it. `None` if its list file is missing or not readable for all users.
+    /// The present configuration of the repository on this machine. `None` if its list file is missing or not readable
+    /// for all users.
     fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>>;
 
     /// Adds a repository whose packages are signed with the OpenPGP key `key`, and downloads its package list. If the
@@ -159,8 +160,8 @@ impl Machine {
         Ok(noted.as_deref() == Some(package))
     }
 
-    /// Notes which packages were just installed. Leaves out packages that the package manager lists by exactly this
-    /// name, because then its list is enough.
+    /// Notes which packages were just installed. Leaves out a package if the package manager lists it under the name in
+    /// `packages`, because the package manager's list is then enough.
     fn note(&self, manager: Manager, packages: &[&str]) -> Result<()> {
         for package in packages.iter().filter(|package| manager.listed(package) != Some(**package)) {
             Stamp::Package.write(&self.0, &sha256_hex(package.as_bytes()), package)?;
@@ -188,8 +189,8 @@ impl Manager {
     }
 }
 
-/// Chooses the distribution's own package manager. It is not enough that a program is installed: Red Hat's archive
-/// has apt, and Debian's has dnf.
+/// Chooses the distribution's own package manager. An installed program does not identify it: Red Hat's repositories
+/// also offer apt, and Debian's also offer dnf.
 fn choose(os_release: &str, is_there: impl Fn(&str) -> bool) -> Option<Manager> {
     let is_of_rpms = os_release
         .lines()
@@ -300,8 +301,8 @@ impl PackageManager for Machine {
         let written = sources::write(&self.0, source, key, Some((0, 0)))?;
         let read = apt::update_from(&written.list, Waiting::reporting_to(progress));
         if read.is_err() {
-            // A bad repository would block every later installation. If an operator's files were at its paths, they
-            // are restored.
+            // A bad repository would block every later installation, so its files are removed. Operator's files that
+            // they replaced are restored.
             written.revert(&self.0)?;
         }
         read

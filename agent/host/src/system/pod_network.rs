@@ -19,8 +19,9 @@ use iptables::{own_chains, removal};
 use ipvs::Own;
 use names::{is_own_interface, is_own_set, is_own_table};
 
-/// All variants of iptables. All are searched, because the default variant may have changed since the pods used
-/// iptables. The default comes last: if the other variants are installed, the default only repeats one of them.
+/// All variants of iptables. The search uses all of them, because the default variant may have changed since the pods
+/// used iptables. The default program comes last: it is a link to one of the other two, and is skipped if both are
+/// installed.
 const IPTABLES: [&str; 6] =
     ["iptables-nft", "iptables-legacy", "iptables", "ip6tables-nft", "ip6tables-legacy", "ip6tables"];
 /// The suffixes of the two specific variants of iptables.
@@ -267,8 +268,8 @@ impl Machine {
         self.fed(&[&program, "--noflush", &wait], removal.script.as_bytes())
     }
 
-    /// Destroys ipsets. A set that is a member of another set cannot be destroyed before that set. So sets that
-    /// failed are tried again.
+    /// Destroys ipsets. A set cannot be destroyed while it is a member of another set. So each failed set is tried
+    /// again after all sets.
     fn destroy(&self, sets: &[String]) -> Vec<Result<()>> {
         let destroy = |set: &&String| self.run(&["ipset", "destroy", set]);
         let again: Vec<&String> = sets.iter().filter(|set| destroy(set).is_err()).collect();

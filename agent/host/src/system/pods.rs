@@ -96,7 +96,7 @@ impl Pods for Ctr {
 
 /// Time from boot to the start of a process (proc_pid_stat(5), `starttime`).
 fn started_after_boot(stat: &str) -> Option<Duration> {
-    // The program's name stands before this `) ` and may itself contain `) `, so the last one counts.
+    // The program's name is in parentheses and may itself contain `) `. So the last `) ` in the text ends the name.
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: u64 = fields.split_whitespace().nth(19)?.parse().ok()?;
     let per_second = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok().filter(|ticks| *ticks > 0)?;

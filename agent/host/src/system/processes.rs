@@ -23,7 +23,7 @@ pub fn name_of(folder: &Path) -> Option<String> {
     Some(name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
 }
 
-/// The service of a process: the last part of a cgroup path that is the name of a service.
+/// The service of a process. If several parts of a cgroup path are names of services, the last of them counts.
 pub fn unit(cgroups: &str) -> Option<String> {
     cgroups
         .lines()

@@ -87,8 +87,8 @@ struct Refusal {
 struct RecordedUnit {
     enabled: bool,
     running: bool,
-    /// When the unit's process started, in microseconds since 1970. `None` after a recorded start: then the process
-    /// is newer than every file.
+    /// When the unit's process started, in microseconds since 1970. `None` if the recorder started the unit. Then the
+    /// process counts as newer than every file.
     started: Option<u64>,
     /// Whether a unit file changed since systemd last read all unit files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

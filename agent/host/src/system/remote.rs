@@ -10,8 +10,8 @@ pub trait Remote: Send + Sync {
     /// Asks the cloud to assign this machine an IPv6 prefix for its pods.
     async fn assign_ipv6_prefix(&self) -> Result<(), Failure>;
 
-    /// Whether this implementation knows that the prefix is assigned. If not, the plan contains the request until the
-    /// cloud reports a prefix.
+    /// Whether this implementation knows that the prefix is assigned. If not, each plan contains the request for a
+    /// prefix until the cloud reports a prefix.
     fn has_assigned_ipv6_prefix(&self) -> bool {
         false
     }

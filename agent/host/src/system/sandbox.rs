@@ -12,8 +12,8 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 /// The root of PID 1, with PID 1's mounts (proc_pid_root(5)).
 const MACHINE: &str = "/proc/1/root";
 
-/// Whether this process runs in the sandbox of a unit: its mount namespace differs from that of PID 1, but its root
-/// is the same. False in a container or a `chroot`. Their root is treated as the machine's root.
+/// Whether this process runs in the sandbox of a unit. Then it has another mount namespace than PID 1, but the same
+/// root. In a container or a `chroot`, the result is false, and the root is treated as the machine's root.
 pub(super) fn has_other_mounts() -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
     let are_other = |namespaces: [io::Result<PathBuf>; 3]| match namespaces {

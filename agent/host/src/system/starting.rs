@@ -17,7 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a quoted loader message, in characters.
 const LONGEST_TOLD: usize = 300;
 
-/// The reason why a program does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotStarting {
     pub why: String,
@@ -37,7 +36,7 @@ impl NotStarting {
 }
 
 /// Why a program does not start. `None` if it starts; a program that exits with an error has started. Also `None` if
-/// the reason is unknown: for example, the file system or a security policy may forbid programs in this folder.
+/// the reason is unknown: for example, the file system or a security policy may forbid programs in its folder.
 pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<NotStarting> {
     let path = program.to_str()?;
     let command = [path, flag];

@@ -112,8 +112,8 @@ fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)>
     others
 }
 
-/// The last later setting for the parameter that line `line` of file number `at` sets. `None` if no later setting
-/// overrides this line.
+/// The setting that overrides line `line` of file number `at`: the last one of all later settings for the parameter
+/// `path`. `None` if no later setting overrides this line.
 fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option<(&'a str, &'a Setting)> {
     let again = all[at].1[line + 1..].iter().map(|later| (all[at].0.as_str(), later));
     let later = all[at + 1..]
@@ -159,8 +159,8 @@ fn parse(text: &str) -> Vec<Setting> {
     text.lines().filter_map(line).collect()
 }
 
-/// The path of a parameter. Its name may separate the parts by `.` or by `/`: the first of these characters in the name
-/// is the separator. The other character is part of a name.
+/// Converts the name of a parameter to its path. The separator of the name is `.` or `/`, whichever comes first in the
+/// name. The other one is an ordinary character of the name.
 fn slashed(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'.' => swapped(name),
@@ -182,7 +182,7 @@ fn swapped(name: &str) -> String {
     name.chars().map(swap).collect()
 }
 
-/// A value with single spaces: the kernel separates numbers by tabs.
+/// A value with single spaces in place of tabs, because the kernel separates numbers by tabs.
 fn plain(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -352,7 +352,8 @@ mod tests {
             ],
             &[("vm/a", "0"), ("vm/b", "0"), ("net/x/c", "0")],
         );
-        // A link to a real kernel parameter, which rejects the value `none`.
+        // A link to a real kernel parameter. The kernel rejects the value `none`, so the parameter still differs from
+        // the file.
         let rounded = machine.0.path().join("proc/sys/vm/rounded");
         std::os::unix::fs::symlink("/proc/self/oom_score_adj", &rounded).unwrap();
         let root = Root::open(machine.0.path()).unwrap();

@@ -20,11 +20,11 @@ pub trait Users: Send + Sync {
     /// Creates or changes a user. A missing group of the same name is created, too.
     fn set_user(&self, user: &User) -> Result<()>;
 
-    /// Creates or changes a group.
     fn set_group(&self, group: &Group) -> Result<()>;
 
-    /// The user ID and group ID of the owner for the file at `path`. `None` if this implementation does not change
-    /// owners. Then the file belongs to the user that writes it, and the agent only records the wanted owner.
+    /// The user ID of `owner` and the group ID of `group`, for the file at `path`. `None` if this implementation does
+    /// not change owners. Then the file belongs to the user that writes it, and the agent only records the wanted
+    /// owner.
     fn owner_ids(&self, path: &str, owner: &str, group: &str) -> Result<Option<(u32, u32)>>;
 
     /// The names of the owner and group with these IDs, for the file at `path`. An ID without a name is returned as a
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     fn id(&self, path: &str, kind: &str, name: &str) -> Result<u32> {
-        // The kernel defines root as ID 0. A different ID in the files does not count.
+        // The kernel defines root as ID 0. A different ID of root in `/etc/passwd` or `/etc/group` does not count.
         if name == "root" {
             return Ok(0);
         }
@@ -154,9 +154,9 @@ impl Users for Machine {
     }
 }
 
-/// Changes users or groups with the shadow programs (`useradd`). These programs lock the files, write new files and
-/// rename them. They wait for 15 seconds if another program holds the lock, for example the installation of a
-/// package.
+/// Changes users or groups with the shadow programs (`useradd`). These programs lock the user files, and replace them
+/// by new files. If another program holds the lock, for example the installation of a package, these programs wait for
+/// 15 seconds.
 fn change(command: &[&str]) -> Result<()> {
     let mut outcome = ask(command)?;
     for _again in 0..LOCKED_AGAIN {

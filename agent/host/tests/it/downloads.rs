@@ -310,7 +310,8 @@ async fn a_changed_archive_or_a_changed_file_is_installed_anew() {
 #[tokio::test]
 async fn a_cache_outside_the_root_is_shared_even_from_another_file_system() {
     let (one, two, mirror) = (Machine::new(), Machine::new(), mirror());
-    // The cache is usually on another file system than the roots, and files are then copied.
+    // If /dev/shm exists, the cache is on another file system than the machines' root directories. Then files are
+    // copied.
     let cache = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let bytes = body(1000);
     let url = mirror.put("/a", &bytes);

@@ -76,7 +76,7 @@ impl Scene {
         self.was_written(path, 0);
     }
 
-    /// Sets the modification time of a file to this many seconds after `MORNING`.
+    /// Sets the modification time of a file to `after` seconds past `MORNING`.
     fn was_written(&self, path: &str, after: u64) {
         let file = fs::File::options().append(true).open(self.0.path(path)).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(MORNING + after)).unwrap();
@@ -167,8 +167,7 @@ async fn meaningless_times_restart_nothing() {
         scene.was_written(path, 1_000_000_000);
     }
     assert_eq!(scene.asked().await, [""; 0]);
-    // Either the files are much older than the boot, or they were written in the second in which the processes
-    // started.
+    // The processes started long after the files were written, or in the second in which the files were written.
     for started in [1_000_000, 0] {
         assert_eq!(Scene::new().having(started, "").asked().await, [""; 0]);
     }

@@ -37,7 +37,7 @@ impl Forgetful {
         Ok(())
     }
 
-    /// The requests since the last call.
+    /// The requests since the last call of `news`.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }

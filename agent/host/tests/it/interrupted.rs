@@ -17,7 +17,7 @@ async fn the_next_run_completes_a_run_interrupted_anywhere() {
         let machine = Machine::new();
         let systemd = Node::new(&machine);
         systemd.lose_power_after(after);
-        // No rollback happens, because a machine without power does nothing more.
+        // The timeout of zero disables the rollback, because a machine without power cannot roll back.
         let hasty = HealthTimings { timeout: std::time::Duration::ZERO, ..HealthTimings::default() };
         let host = || {
             let host = Host::scratch(machine.root.path()).unwrap().with_clock(noon);

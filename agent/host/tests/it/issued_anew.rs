@@ -75,7 +75,7 @@ fn days(days: u64) -> Duration {
     Duration::from_secs(days * 24 * 3600)
 }
 
-/// A machine and its store, at the time noon plus `after`.
+/// A machine and its store. Their clock shows the time `after` past noon.
 struct Scene {
     root: tempfile::TempDir,
     keyset: Keyset,
@@ -282,8 +282,8 @@ async fn on_the_first_sight_the_oldest_file_gives_the_age_of_the_loaded_certific
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests().len() - before, expected.len());
         assert!(scene.plan(&node(&[])).is_empty());
-        // The agent does not know which certificates the components loaded. The first run has recorded an assumed
-        // age.
+        // The agent does not know which certificates the components loaded. So the first run has recorded an assumed
+        // age of the loaded certificates.
         scene.after = days(350);
         let is_due = restarts(&scene.plan(&node(&[]))) == RESTARTS;
         assert_eq!(is_due, !is_restarted, "{first_ran}");

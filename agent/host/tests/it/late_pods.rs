@@ -151,7 +151,7 @@ async fn clients_of_the_api_server_start_once_it_answers() {
         it.kubelet_pulls_the_api_server();
         it.until(|| it.has_pulled("kube-controller-manager")).await;
         assert_eq!(it.pods(), WITHOUT_CLIENTS);
-        // Only kubelet can pull the scheduler's image.
+        // The run does not wait for the scheduler's image, because only kubelet can pull it.
         it.api_server.answers.store(true, Ordering::SeqCst);
     });
     assert_eq!(it.pods(), ALL);
@@ -218,7 +218,7 @@ async fn a_manual_run_and_a_working_node_do_not_wait() {
     assert_eq!(it.pods(), ALL);
     assert!(!it.is_waiting());
 
-    // On a working node, a repaired manifest waits for its own pod and not for the API server.
+    // On a working node, the repair of a manifest waits for the manifest's pod and not for the API server.
     std::fs::remove_file(it.machine.path(&path("kube-scheduler"))).unwrap();
     it.converge(FOR_EVER).await;
     assert_eq!(it.pods(), ALL);

@@ -332,8 +332,8 @@ async fn the_run_waits_only_once_for_a_dead_mirror() {
     let machine = Machine::new().downloading(downloads(STEADY));
     machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 12);
-    // The requests for sizes wait for the silent mirror all at once, so the run waits only once. After this wait, no
-    // file is requested from the silent mirror.
+    // The run requests the sizes of all files at the same time, so it waits only once for the silent mirror. After this
+    // wait, no file is requested from the silent mirror.
     let gets = silent.requests().iter().filter(|request| request.starts_with("GET")).count();
     assert_eq!(gets, 0);
 }
@@ -356,7 +356,7 @@ async fn if_all_mirrors_are_dead_each_is_named_and_a_recovered_one_is_used() {
 
 #[tokio::test]
 async fn an_archive_that_claims_a_huge_size_is_not_unpacked() {
-    // A few hundred bytes with the header of a 4 GiB file.
+    // An archive of a few hundred bytes, with the header of a 4 GiB file in it.
     let mut header = tar::Header::new_gnu();
     header.set_path("bin/a").unwrap();
     header.set_size(4 << 30);

@@ -88,7 +88,7 @@ fn bind(source: &str, path: &str) -> Resource {
     BindMount { source, path, options: vec![], recursive: false }.into()
 }
 
-/// The requests after the first `before` requests.
+/// All requests except the first `before` ones.
 fn news(machine: &Machine, before: usize) -> Vec<String> {
     machine.requests()[before..].to_vec()
 }

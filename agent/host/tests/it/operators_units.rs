@@ -136,7 +136,7 @@ async fn an_operators_overriding_unit_stays_and_is_reported() {
 
 #[tokio::test]
 async fn an_operators_copy_of_a_unit_of_ours_stays() {
-    // The file is like a file that `systemctl edit --full` writes.
+    // The operator's file replaces the whole unit, as a file of `systemctl edit --full` does.
     let machine = machine("debian");
     machine.converge(&node()).await.unwrap();
     write(&machine, ETC, THEIRS);

@@ -72,8 +72,8 @@ impl PackageManager for Packages {
     }
 }
 
-/// The download of files starts only when packages are being downloaded. The download of images starts only when
-/// packages are being installed.
+/// Asserts that the download of files starts while packages are being downloaded, and the download of images starts
+/// while packages are being installed.
 struct InStep(Mutex<Receiver<Doing>>);
 
 impl Progress for InStep {

@@ -15,7 +15,7 @@ use kops_agent_plan::resource::{
 
 use crate::support::{Machine, Mirror, state};
 
-/// Temporary files of runs that were killed while they wrote a part of [`everything`].
+/// Temporary files of runs that were killed while they wrote resources of [`everything`].
 const BEGUN: [&str; 4] = [
     "/etc/ours/.a.kops-agent",
     "/etc/.link.kops-agent",
@@ -363,7 +363,7 @@ async fn nothing_is_written_chowned_or_removed_through_a_users_link() {
     let told = format!("{:?}", plan.step(&id).unwrap().changes);
     assert!(told.contains("a symbolic link to /etc that a user other than root can change"), "{told}");
 
-    // The run does everything else, and the next run reports the same error.
+    // The run changes everything except the linked folder and its content. The next run reports the same error.
     for _ in 0..2 {
         let error = machine.error(&with_kubeconfig()).await;
         assert!(error.contains("everything else is as it should be"), "{error}");

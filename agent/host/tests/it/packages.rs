@@ -66,7 +66,7 @@ fn dnf_repository() {
     "#);
 }
 
-/// Records the messages of a run. Kills the process as soon as the run waits for the process's lock.
+/// Records the messages of a run. Kills the holder of a lock as soon as the run waits for the lock.
 #[derive(Default)]
 struct Said(Mutex<(Vec<String>, Option<Holder>)>);
 
@@ -106,7 +106,7 @@ fn wanted(packages: &[&str]) -> DesiredState {
     desired
 }
 
-/// Runs once. Checks that a second plan is empty.
+/// Converges once. Checks that a second plan is empty.
 fn converge(desired: &DesiredState, said: &Said) -> Result<Report, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (host, store) = (Host::machine().unwrap(), Store::new());
@@ -239,7 +239,7 @@ fn an_interrupted_dpkg_is_finished() {
         assert!(error.contains("picky"), "{error}");
         assert!(!has("picky"), "a half-configured package counts as installed");
         fs::write("/root/ready", "").unwrap();
-        // A power cut left this file behind.
+        // This file looks as if a power cut interrupted dpkg.
         fs::write("/var/lib/dpkg/updates/0001", "").unwrap();
         let said = Said::default();
         converge(&wanted(&["tiny"]), &said).unwrap();

@@ -210,7 +210,8 @@ fn a_missing_program_is_reported_if_it_may_be_needed() {
         let machine = Machine::default();
         let unknown = machine.left().unwrap().unknown;
         let mut missing = vec!["iptables-legacy", "nft", "ipset"];
-        // A kernel without IPVS has no services to remove.
+        // A kernel without IPVS has no services to remove. So a missing ipvsadm is reported only if the kernel has
+        // IPVS.
         missing.extend(fs::exists("/proc/thread-self/net/ip_vs").unwrap().then_some("ipvsadm"));
         for name in &missing {
             let names = |unknown: &&String| unknown.contains(&format!("{name} is not installed"));

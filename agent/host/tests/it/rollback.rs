@@ -42,7 +42,7 @@ async fn the_answer_of_another_process_neither_rolls_back_nor_passes() {
         assert_eq!(scene.machine.read(KUBELET_CONFIG), format!("maxPods: {version}\n"));
         assert!(!scene.host().status().unwrap().converged);
     }
-    // After this process ends, the run completes the change.
+    // After the process on kubelet's port ends, the run completes the change.
     *scene.node.other_listener.lock() = None;
     scene.converge(&node("22")).await.unwrap();
     assert!(scene.host().status().unwrap().converged);
@@ -137,7 +137,7 @@ async fn a_unit_whose_job_fails_is_rolled_back() {
     scene.is_clean();
 }
 
-/// Commands that fail while a file has the old text.
+/// Commands that fail while a file contains `1`, the text of the old version.
 struct Spoilt(PathBuf);
 
 impl Commands for Spoilt {

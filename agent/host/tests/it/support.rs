@@ -63,7 +63,6 @@ impl Machine {
         Machine { root: tempfile::tempdir().unwrap(), store: Store::new(), downloads: downloads(CALM) }
     }
 
-    /// Sets the options of downloads.
     pub(crate) fn downloading(self, downloads: Downloads) -> Machine {
         Machine { downloads, ..self }
     }
@@ -112,7 +111,7 @@ impl Machine {
         paths
     }
 
-    /// The names of cached files, without the cache's own notes.
+    /// The names of cached files, without the files in which the cache keeps its own state.
     pub(crate) fn cached(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("/var/cache/nodeup")).unwrap();
         let mut names: Vec<String> =

@@ -324,7 +324,7 @@ async fn a_program_is_recognized_by_its_archive_wherever_that_is() {
     fs::remove_dir_all(with_cache.path("/var/cache/nodeup")).unwrap();
     assert!(with_cache.plan(&with_cache.host(), &state).is_empty(), "the origin of the program is recorded");
     assert_eq!(mirror.requests(), [""; 0]);
-    // A damaged archive identifies no program.
+    // With a damaged archive in the cache, the agent cannot identify the program.
     let damaged = machine();
     write(&damaged, &format!("/var/cache/nodeup/sha256:{sha256}_a.tar.gz"), &archive[1..]);
     assert!(!damaged.plan(&damaged.host(), &state).is_empty());

@@ -174,7 +174,7 @@ impl Node {
         self.systemd.0.lock()
     }
 
-    /// The requests since the last call.
+    /// The requests since the last call of `news`.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut self.units().asked)
     }
@@ -383,7 +383,7 @@ async fn a_rollback_waits_for_no_hook_that_waits_for_kubelet() {
     let still_wrong = it.host().status().unwrap().rolled_back.unwrap().still_wrong;
     assert!(still_wrong.len() == 1 && still_wrong[0].contains("restart kubelet.service"), "{still_wrong:?}");
 
-    // After the rollback, these units may still run with the text `two`. So the next run restarts these units.
+    // After the rollback, the hook and kubelet may still run with the text `two`. So the next run restarts both units.
     it.units().blocked_by.clear();
     it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
     it.converge(&with("one")).await.unwrap();
@@ -453,7 +453,7 @@ async fn a_hook_before_kubelet_that_waits_for_this_run_is_left_to_systemd_with_k
     let report = tokio::time::timeout(Duration::from_secs(300), run).await.unwrap().unwrap();
     assert_eq!(report.starting, ["a-hook.service", KUBELET]);
     assert!(it.units().enabled.contains(KUBELET));
-    // After cloud-init ends, systemd itself starts both units. Then the plan is empty.
+    // After cloud-init ends, systemd itself starts the hook and kubelet. Then the plan is empty.
     it.units().blocked_by.clear();
     it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
     assert!(it.machine.plan(&it.host(), &desired).is_empty());

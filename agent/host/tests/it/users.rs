@@ -19,7 +19,7 @@ fn etcd() -> DesiredState {
     desired
 }
 
-/// Runs once. Checks that a second plan is empty.
+/// Converges once. Checks that a second plan is empty.
 fn converge(desired: &DesiredState) -> Result<Report, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (host, store) = (Host::machine().unwrap(), Store::new());

@@ -8,7 +8,7 @@ use crate::cli::Shell;
 use crate::completion::{SHELLS, VARIABLE};
 use crate::output;
 
-/// The completed program. The script runs it to get candidates.
+/// The program whose commands the script completes. The script runs this program to get candidates.
 const PROGRAM: &str = "kops-agent";
 
 pub(super) fn run(shell: Shell) -> Result<u8> {
@@ -17,7 +17,8 @@ pub(super) fn run(shell: Shell) -> Result<u8> {
     let mut script = Vec::new();
     completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
     if shell == Shell::Bash {
-        // Without this, an error of the shell, such as a missing program, would appear in the line that the user types.
+        // Without `2>/dev/null`, an error of the shell, such as a missing program, would appear in the line that the
+        // user types.
         let loud = String::from_utf8(script).context("completions for bash")?;
         let words = "-- \"${words[@]}\" ";
         script = loud.replace(words, &format!("{words}2>/dev/null ")).into_bytes();

@@ -50,7 +50,7 @@ async fn check(args: &CheckArgs) -> Result<u8> {
     Ok(if findings.errors.is_empty() { exit::CONVERGED } else { exit::CONFIGURATION })
 }
 
-/// Checks a group without a machine.
+/// Checks a group for all its possible machines, because no single machine is given.
 async fn check_group(args: &CheckArgs) -> Result<Findings> {
     let (Some(base), Some(group)) = (&args.config_base, &args.instance_group) else {
         return Err(Failure::new(Kind::WrongUsage, "give --config-base with --instance-group").into());

@@ -37,7 +37,6 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
     Ok(if is_healthy { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
-/// Prints the timelines of the last runs.
 fn print_timeline(timelines: &Timelines, output: StatusOutput) -> Result<u8> {
     match output {
         StatusOutput::Json => output::print_json(timelines),

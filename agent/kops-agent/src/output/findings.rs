@@ -56,7 +56,6 @@ pub fn print_findings(findings: &Findings, output: CheckOutput) -> Result<u8> {
     print_text(&text)
 }
 
-/// Each finding with its severity.
 fn each(findings: &Findings) -> impl Iterator<Item = (Severity, &Finding)> {
     let of = |severity, findings| std::iter::repeat(severity).zip(findings);
     of(Severity::Error, &findings.errors)

@@ -72,7 +72,7 @@ fn the_service_takes_the_place_of_protokubes_channels_and_labels_and_gives_it_ba
     assert!(by_protokube.contains(&channels) && read(&machine, CHANNELS).is_some(), "{by_protokube}");
     assert_eq!(read(&machine, SERVICE), None);
 
-    // Without gossip, protokube has no task.
+    // Without gossip, protokube has no task, so the run removes its files.
     converge(&machine, "true");
     for path in [PROTOKUBE, CHANNELS, "opt/kops/bin/protokube", "etc/sysconfig/protokube"] {
         assert_eq!(read(&machine, path), None, "{path}");
@@ -145,7 +145,7 @@ fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
         run.env_clear().envs(machine.cluster.environment());
         while let Some(word) = words.next() {
             run.arg(word);
-            // The unit's command has the machine's paths of these files. The test uses its own files instead.
+            // The unit's command names two files of the machine. The test uses its own files instead.
             let file = match word {
                 "--settings" => machine.root().join(SETTINGS),
                 "--kubeconfig" => kubeconfig.clone(),

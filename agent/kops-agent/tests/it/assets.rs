@@ -180,7 +180,7 @@ fn the_program_of_an_upgrade_is_listed_for_the_architectures_of_the_groups() {
     assert_eq!(wrong.stdout, "");
 }
 
-/// A machine that rejects the configuration is not in the list, and may need other files.
+/// A machine that rejects the configuration may need files that are not in the list. So a warning names this machine.
 #[test]
 fn machines_that_reject_the_configuration_are_named() {
     let machine = cluster();
@@ -337,7 +337,7 @@ fn an_image_that_neither_a_mirror_nor_its_registry_has_is_missing() {
     }
 }
 
-/// An image counts as missing if one of the groups that need it finds the image at none of its servers.
+/// An image counts as missing if a group needs the image and none of the group's servers has it.
 #[test]
 fn an_image_is_checked_at_the_mirrors_of_each_group_that_needs_it() {
     let machine = cluster();

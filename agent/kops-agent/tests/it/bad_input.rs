@@ -249,7 +249,7 @@ fn an_unsupported_architecture() {
     refused(&node, &[], CONFIGURATION, &["riscv64", "amd64", "arm64"]);
 }
 
-/// Replaces the keyset in the store that has the same name.
+/// Replaces the store's keyset that has the name of `keyset`.
 fn replace(machine: &Machine, keyset: &Keyset) {
     let path = format!("pki/private/{}/keyset.yaml", keyset.name);
     fs::write(machine.cluster.store.cluster_folder().join(path), keyset.yaml()).unwrap();

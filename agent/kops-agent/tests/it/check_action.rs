@@ -92,7 +92,7 @@ fn the_action_annotates_with_a_program_of_the_runner() {
 fn the_action_refuses_missing_inputs_and_flags_in_inputs() {
     let folder = manifests();
     let program = agent().display().to_string();
-    // A program in PATH is not used, because no input pins its checksum.
+    // The action does not use a program in PATH: without the input `sha256`, nothing pins the program's checksum.
     let of = |inputs: &[(&str, &str)]| action(folder.path(), inputs, &[("PATH", "/usr/bin:/bin")]);
     let [kops, manifests, program] =
         [("kops", "1.36"), ("manifests", "clusters"), ("program", program.as_str())];

@@ -25,7 +25,7 @@ const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 const SMALL: InstanceType = InstanceType { interfaces: 3, addresses: 10, gpu: false };
 const WITH_GPU: InstanceType = InstanceType { interfaces: 4, addresses: 15, gpu: true };
 
-/// A worker on EC2. The agent observes the facts of this worker itself.
+/// A worker on EC2. The test gives no facts file, so the agent observes the facts.
 struct Worker {
     machine: Machine,
     ec2: Ec2,

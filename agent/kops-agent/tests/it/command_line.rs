@@ -120,7 +120,7 @@ fn the_changelog_begins_with_the_version_its_day_and_at_most_40_lines() {
     let is_digits = |part: &str| part.chars().all(|digit| digit.is_ascii_digit());
     let is_day = day.split('-').map(str::len).eq([4, 2, 2]) && day.split('-').all(is_digits);
     assert!(is_day || day == "unreleased", "{day}");
-    // This section becomes the text of the GitHub release.
+    // The first section of the changelog becomes the text of the GitHub release.
     let lines = changelog.lines().skip_while(|line| !line.starts_with("## ")).skip(1);
     let lines = lines.take_while(|line| !line.starts_with("## ")).count();
     assert!(lines <= 40, "the first section of CHANGELOG.md has {lines} lines: at most 40");

@@ -212,7 +212,7 @@ fn a_server_that_refuses_is_asked_once() {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let lines = BufReader::new(&stream).lines().map_while(Result::ok);
-            // A retry would use a new connection.
+            // One request for each connection is counted, because a retry would use a new connection.
             let request = lines.take_while(|line| !line.is_empty()).last();
             let _ = told.send(request);
             let _ = stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
@@ -223,7 +223,8 @@ fn a_server_that_refuses_is_asked_once() {
     assert_eq!(asked.len(), 1, "{asked:?}");
 }
 
-/// Kubernetes allows no such names. If a server sent one, the shell would insert it into the user's command line.
+/// Kubernetes allows no names with shell characters. If a server sent such a name, the shell would insert it into the
+/// user's command line.
 #[test]
 fn names_that_a_shell_could_run_are_not_offered() {
     let desk = Desk::new();
@@ -283,7 +284,7 @@ fn the_variable_of_completions_changes_no_other_call() {
         ended.with(0, &[]);
         assert!(ended.stdout.starts_with("kops-agent "), "{ended:#?}");
     }
-    // Commands that change the machine also ignore the variable without `--`.
+    // Commands that change the machine also ignore the variable if the argument `--` is missing.
     let machine = Machine::new(NODES);
     let ended = Ended::from_command(machine.agent("converge").env(VARIABLE, "bash"));
     ended.with(0, &[]);

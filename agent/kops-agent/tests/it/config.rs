@@ -30,7 +30,8 @@ fn derived(machine: &Machine, group: &str) -> String {
     ended.stdout
 }
 
-/// Makes the machine's user-data pin the configuration `text`, and removes its file from the store.
+/// Makes the machine's user-data pin the configuration `text`, and removes the group's nodeupconfig.yaml from the
+/// store.
 fn pin(machine: &Machine, group: &str, text: &str) {
     let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
     let igconfig = machine.cluster.store.cluster_folder().join("igconfig").join(role).join(group);
@@ -92,7 +93,6 @@ fn a_pinned_configuration_wins_and_its_differences_are_reported() {
         ],
     );
     assert!(!ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
-    // A run with `--config-from cluster-spec` uses the cluster spec.
     let ended = machine.run("plan", &["--config-from", "cluster-spec"]);
     ended.with(0, &["KubeletConfig.maxPods: derived is 42, kOps wrote absent"]);
     assert!(ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
@@ -234,7 +234,7 @@ fn a_group_is_checked_without_a_machine() {
     );
 }
 
-/// Runs `config check` for a group without a machine.
+/// Runs `config check` for a group, without the boot config of a machine.
 pub(crate) fn check_group(machine: &Machine, group: &str) -> Ended {
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "check"]);
@@ -287,7 +287,7 @@ fn errors_that_every_node_of_a_group_has_are_found_without_a_machine() {
         ended.with(CONFIGURATION, &[]);
         assert!(ended.stdout.contains(problem), "{problem:?} is not in {ended:#?}");
         assert_eq!(ended.stdout.matches("error: ").count(), 1, "{ended:#?}");
-        // On a machine, `plan` reports the same mistake.
+        // On a machine of the group, `plan` reports the mistake, too.
         let ended = machine.run("plan", &[]);
         ended.with(CONFIGURATION, &[problem]);
     }

@@ -44,7 +44,6 @@ spec:
   role: Node
 ";
 
-/// A folder with `files`.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -346,7 +345,7 @@ fn keys_from_a_template_are_not_checked() {
             "1 errors, 0 warnings\n",
         ],
     );
-    // Two equal actions make the same key twice.
+    // Two keys with equal template actions become the same key.
     let twice = "  {{ .a }}: 1\n  {{ .a }}: 2\n";
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{GROUP}{twice}"))]),

@@ -85,7 +85,7 @@ fn a_server_that_refuses_is_asked_again_with_another_proof() {
         certificates(Mood::Honest, &CERTIFICATES),
     ];
     assert_eq!(server.asked(), expected);
-    // The server reports a token that is used twice.
+    // The server would report a token that was used twice.
     assert_eq!(server.problems(), [""; 0]);
 }
 
@@ -99,7 +99,8 @@ fn each_server_is_as_good_as_the_others() {
     assert_eq!(good.asked(), honest(&CERTIFICATES));
 }
 
-/// A name may have several servers, and only one server may work. The others may be silent or return errors.
+/// A name may have several servers. The node must find the one server that works, even if all others are silent or
+/// return errors.
 #[test]
 fn each_address_of_a_name_is_asked_until_one_serves() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {
@@ -316,7 +317,7 @@ fn lies_are_refused_before_anything_is_written() {
         (Mood::Empty, "no certificate kube"),
         (Mood::Without("kubelet"), "no certificate kubelet in it"),
         (Mood::OtherKey, "its key does not belong to it"),
-        (Mood::OtherAuthority, "not signed by the present kubernetes-ca"),
+        (Mood::OtherAuthority, "not signed by a trusted kubernetes-ca"),
         (Mood::OtherNode, "its subject is wrong"),
         (Mood::Endless, "longer than 4 MiB"),
     ] {
@@ -333,7 +334,7 @@ fn a_server_that_says_nothing_is_given_up() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     server.answer_next(&[Mood::Silent]);
-    worker.run("converge", &server).with(1, &["it takes longer than 15 seconds", "in 1 tries"]);
+    worker.run("converge", &server).with(1, &["the request takes longer than 15 seconds", "in 1 tries"]);
     worker.is_untouched();
 }
 
@@ -432,7 +433,8 @@ fn a_machine_of_no_cloud_without_a_key_fails_and_sends_no_request() {
     worker.is_untouched();
 }
 
-/// Other tests use a software TPM. This machine has no TPM, or a TPM that is not Google's.
+/// Unlike other tests, this test uses no software TPM. The machine that runs the test has no TPM, or a TPM that is not
+/// Google's.
 #[test]
 fn a_worker_on_gce_without_googles_tpm_fails_and_sends_no_request() {
     let worker = Worker::new();

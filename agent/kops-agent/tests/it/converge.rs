@@ -284,7 +284,8 @@ fn two_runs_at_once_keep_out_of_each_others_way() {
     machine.run("converge", &[]).with(0, &[]);
 }
 
-/// Upstream's nodeup has no upper limit for the version. A cluster may be upgraded before the agents on its nodes.
+/// A Kubernetes version that kops-agent does not know yet is no error, because a cluster may be upgraded before the
+/// agents on its nodes. Upstream's nodeup accepts every newer version, too.
 #[test]
 fn a_kubernetes_that_is_newer_than_the_program_knows_is_warned_of_once_and_decided() {
     let mut node = Machine::new(NODES);

@@ -37,8 +37,8 @@ fn requests(machine: &Machine) -> String {
     read(machine, "var/lib/kops-agent/recorded/requests.txt")
 }
 
-/// If `is_refusing` is true, containerd fails to start, so a run fails after it has written its files. If it is
-/// false, containerd starts.
+/// If `is_refusing` is true, containerd fails to start, so a run fails after it has written its files. Otherwise
+/// containerd starts.
 fn set_refusing(machine: &Machine, is_refusing: bool) {
     let file = machine.root().join("var/lib/kops-agent/recorded/state.json");
     let mut state: serde_json::Value = match fs::read(&file) {

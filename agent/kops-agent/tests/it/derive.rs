@@ -147,8 +147,8 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
     eprintln!("{compared} of {compared} derived configs are byte-identical");
 }
 
-/// Without a nodeupconfig, a machine cannot know the addresses of load balancers (`ApiserverAdditionalIPs`). The stores
-/// from kOps' main branch contain no such addresses.
+/// The derivation takes the addresses of load balancers (`ApiserverAdditionalIPs`) from the nodeupconfig that kOps
+/// wrote. Unlike the stores of releases, the stores from kOps' main branch contain no such addresses.
 #[test]
 fn the_bytes_are_those_of_each_release() {
     let Some(corpus) = corpus() else { return };

@@ -19,7 +19,7 @@ pub(crate) const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
 const BUCKET: &str = "s3://assets";
 const CONTAINER: &str = "swift://assets";
 
-/// The files that a mirror of the release has, without checksum files.
+/// The files that a mirror of [`releases`] has, without checksum files.
 pub(crate) fn stand_ins() -> BTreeMap<String, Vec<u8>> {
     let mirror = Downloads::start(&releases()).unwrap();
     assert!(mirror.paths().contains(&KUBELET.to_owned()));
@@ -141,7 +141,7 @@ fn hashes_over_plain_http_give_a_warning_whatever_the_urls_of_the_downloads() {
         agent.env("http_proxy", proxy.url()).env("no_proxy", "127.0.0.1");
         agent
     };
-    // The bucket has a plain http URL.
+    // The container has a plain http URL.
     let (node, swift) = node_with_container();
     let plain = Ended::from_command(node.agent("plan").envs(swift.environment()));
     plain.with(0, &[]);
@@ -214,7 +214,7 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
     }
 }
 
-/// Replaces the archive in the mirror whose path contains `part`. The new archive has `programs`.
+/// In the mirror, replaces the arm64 archive whose path contains `part`. The new archive has `programs`.
 fn put_archive(node: &Machine, part: &str, programs: &[&str]) {
     let paths = node.downloads().paths();
     let is_it = |path: &&String| path.contains(part) && path.contains("arm64");

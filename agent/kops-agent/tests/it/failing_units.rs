@@ -101,8 +101,8 @@ fn a_runtime_that_does_not_start_leaves_kubelet_enabled_and_started() {
 #[test]
 fn a_masked_kubelet_that_does_not_run_is_a_difference() {
     let machine = refusing(&[]);
-    // On Debian with this folder, the agent's units are not in `etc/systemd/system`. So a mask in that folder comes
-    // from an operator, and is no drift.
+    // On Debian with the folder `lib/systemd/system`, the agent's units are not in `etc/systemd/system`. So a mask in
+    // `etc/systemd/system` comes from an operator, and is no drift.
     fs::create_dir_all(machine.root().join("lib/systemd/system")).unwrap();
     fs::create_dir_all(machine.root().join("etc")).unwrap();
     fs::write(machine.root().join("etc/os-release"), "ID=debian\nVERSION_ID=12\n").unwrap();

@@ -56,7 +56,7 @@ fn a_first_boot_never_ends_well_with_a_409() {
     assert_eq!(server.asked(), [vec![refused], honest(&CERTIFICATES)].concat());
 }
 
-/// An image may be a copy of a node's disk. The other machine's files do not make this machine a node.
+/// An image may be a copy of a node's disk. The files of that node do not make this machine a node.
 #[test]
 fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     let worker = Worker::new();
@@ -83,7 +83,7 @@ fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
         (Kubelet { user: "system:node:i-0another".into(), ..own() }, of_another.as_str()),
         (Kubelet { user: "system:kube-proxy".into(), ..own() }, "not for a node's kubelet"),
         (Kubelet { organization: "system:masters", ..own() }, "not for a node's kubelet"),
-        (Kubelet { has_its_key: false, ..own() }, "has no certificate with its key"),
+        (Kubelet { has_its_key: false, ..own() }, "has no certificate with a matching key"),
         (Kubelet { life: Duration::days(29), ..own() }, "has expired or is not valid yet"),
         (Kubelet { first_boot: Some(Duration::days(1)), ..own() }, "is older than this instance"),
         // kOps backdates certificates. So this certificate is valid from a time before the first boot, although it
@@ -107,10 +107,11 @@ fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
     }
     fs::write(worker.machine.root().join("var/lib/kubelet/kubeconfig"), "apiVersion: v1\n").unwrap();
     server.answer_next(&vec![registered; 9]);
-    worker.run("converge", &server).with(1, &["has no certificate with its key"]);
+    worker.run("converge", &server).with(1, &["has no certificate with a matching key"]);
 }
 
-/// Files from the image do not change a first boot: the run asks until the name is free, and then makes the node.
+/// Files from the image do not change a first boot: the run asks kops-controller until the machine's name is free, and
+/// then makes the node.
 #[test]
 fn a_machine_with_the_disk_of_another_becomes_a_node_at_its_first_boot() {
     let worker = Worker::new();

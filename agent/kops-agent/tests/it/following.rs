@@ -22,7 +22,7 @@ const FAILED: i32 = 1;
 const CONFIGURATION: i32 = 3;
 const KUBELET: &str = "var/lib/kubelet/kubelet.conf";
 const SYSCTL: &str = "net.core.somaxconn = 4321";
-/// The kops-controller in the boot config that the server of this test serves. No node of this test asks it.
+/// The URL of the kops-controller in the served boot config. No node of this test sends requests to it.
 const ELSEWHERE: &str = "https://elsewhere:3988/";
 const SYSCTL_FILE: &str = "etc/sysctl.d/99-k8s-general.conf";
 

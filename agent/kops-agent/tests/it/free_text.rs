@@ -20,12 +20,13 @@ const TYPED: [&str; 3] = [
     "--kubeconfig=/var/lib/kube-controller-manager/kubeconfig",
 ];
 
-/// The marks of one round, one mark for each field. Neither a mark nor the name of its field looks like a secret.
+/// Recognizable texts, one for each field, and different in each round of the test. Neither a text nor the name of its
+/// field looks like a secret.
 fn marks(round: usize) -> [String; PLACES] {
     std::array::from_fn(|place| format!("plain-words-{round}-{place}-here"))
 }
 
-/// Writes the marks of a round into the store's files, one mark in each field.
+/// Writes the [`marks`] of a round into the store's files, one of these texts in each field.
 fn specify(machine: &Machine, round: usize) {
     let m = marks(round);
     let edited = |path: &str, edits: &[(&str, String)]| {

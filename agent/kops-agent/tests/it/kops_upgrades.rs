@@ -202,8 +202,8 @@ fn a_worker_goes_through_all_releases_and_back() {
     });
 }
 
-/// A program that applies add-ons is removed with its kOps release, even if nodeup installed it. Otherwise two
-/// programs would apply add-ons. Other files of nodeup stay.
+/// If the new kOps release uses another program for add-ons, the old program is removed, even if nodeup installed it.
+/// Otherwise two programs would apply add-ons. Other files of nodeup stay.
 #[test]
 fn protokube_and_its_successor_leave_a_control_plane_that_nodeup_made() {
     const NODEUPS: &str = "etc/logrotate.d/etcd-leases";
@@ -277,8 +277,8 @@ fn protokube_stays_on_a_worker_of_a_gossip_cluster() {
     });
 }
 
-/// protokube writes the names that dns-controller publishes into `/etc/hosts`. Each name has the addresses of all
-/// control planes.
+/// dns-controller publishes names, and protokube writes these names into `/etc/hosts`. Each name has the addresses of
+/// all control planes.
 #[test]
 fn addresses_that_protokube_has_from_gossip_stay() {
     for version in ["1.34.3", "1.36.2"] {

@@ -243,7 +243,7 @@ fn a_change_that_was_begun_is_carried_on_while_the_store_is_gone() {
     assert!(read(&node, DOCKER).contains("auths") && kubelet_runs(&node), "{ended:#?}");
     let status = status(&node);
     assert!(!status.stdout.contains("unfinished"), "{status:#?}");
-    // The completed change is the last applied configuration now.
+    // The configuration of the completed change is now the last applied configuration.
     write(&node, CONTAINERD, "");
     gone(&node, "verify", &["--repair"]).with(FAILED, &["cannot be reached"]);
     assert!(read(&node, KUBELET).contains("maxPods: 99") && !read(&node, CONTAINERD).is_empty());
@@ -255,8 +255,8 @@ fn a_change_that_was_begun_is_carried_on_while_the_store_is_gone() {
 #[test]
 fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
     let node = begun(add_docker_config);
-    // The file needs a secret of the store. Without the file, the machine looks as if the run was killed before the
-    // write.
+    // Docker's configuration file needs a secret of the store. Without this file, the machine looks as if the run was
+    // killed before it wrote the file.
     fs::remove_file(node.root().join(DOCKER)).unwrap();
     for verb in [&["converge"] as &[&str], &["verify", "--repair"]] {
         let ended = gone(&node, verb[0], &verb[1..]);

@@ -16,7 +16,7 @@ const A: &str = "file /etc/motd.d/a";
 const B: &str = "file /etc/motd.d/b";
 const C: &str = "file /etc/motd.d/c";
 
-/// A converged node with two files of its spec.
+/// A converged node whose spec has the file assets `files`.
 struct Scene {
     node: Machine,
     files: [PathBuf; 2],
@@ -54,7 +54,7 @@ fn a_limited_repair_changes_nothing_if_another_resource_differs() {
     scene.node.run("verify", &["--only", A]).with(2, &["--repair"]);
 }
 
-/// In each case, a repair without `--only` repairs the file.
+/// After each repair with `--only`, a repair without `--only` shows that the file can be repaired.
 #[test]
 fn a_limited_repair_neither_goes_back_to_the_last_applied_configuration_nor_finishes_a_rollback() {
     let scene = Scene::new();

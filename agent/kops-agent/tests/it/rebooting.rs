@@ -62,7 +62,7 @@ fn reboots(machine: &Machine) -> usize {
     read(machine, REQUESTS).matches("systemd: reboot").count()
 }
 
-/// Whether the machine has rebooted. The request to reboot is recorded before that.
+/// Whether the machine has rebooted. The request to reboot is recorded before the reboot.
 fn is_in_another_boot(machine: &Machine) -> bool {
     let state: Value = serde_json::from_str(&read(machine, STATE)).unwrap();
     state["reboots"].as_u64().is_some_and(|reboots| reboots > 0)

@@ -116,7 +116,7 @@ fn settings_that_the_chosen_containerd_refuses_or_ignores_are_reported() {
             machine
         };
         let set = |path: &str, value: &str| containerd(&format!("configAdditions: {{'{path}': {value}}}"));
-        // This checks a machine. A check without a machine also considers distributions that bring their own
+        // This call checks one machine. A check of a whole group also considers distributions that bring their own
         // containerd.
         let checked = Ended::from_command(&mut set(read, value).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains("\n0 errors, 0 warnings\n"), "{checked:#?}");

@@ -223,7 +223,8 @@ fn without_a_renewal_the_timer_changes_nothing_and_lists_due_certificates() {
     assert!(!status().contains("renewing this node's certificates"), "{}", status());
 }
 
-/// During a takeover, one control plane after another replaces kOps' kops-controller by kops-agent.
+/// During a takeover, one control plane after another replaces kOps' kops-controller by kops-agent. So the name of
+/// kops-controller may lead to both servers.
 #[test]
 fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
     let renews = || {
@@ -255,7 +256,8 @@ fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
         is_upstreams_asked_first
     };
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
-        // The order of the addresses is random. In some run, upstream's server must be asked first.
+        // The order of the addresses is random. So the test runs until upstream's server is asked first, at most 20
+        // times.
         assert!((0..20).any(|_| renews()), "upstream's server was never asked first");
     });
 }

@@ -265,7 +265,7 @@ fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
     render("memfs://kube_env.yaml").with(3, &["it is the memory of one process"]);
 }
 
-/// A machine can read its tags (EC2) or attributes (GCE) from the metadata server.
+/// A boot config may be in a tag (EC2) or an attribute (GCE) of the machine, which the metadata server serves.
 #[test]
 fn a_boot_config_is_read_from_the_machines_metadata() {
     let node = Machine::new(NODES);
@@ -311,7 +311,7 @@ fn configuration(node: &Machine) -> String {
     derived.stdout
 }
 
-/// The folder has the files that `kops toolbox enroll` copies to a bare-metal control plane (upstream:
+/// The folder `copied` has the files that `kops toolbox enroll` copies to a bare-metal control plane (upstream:
 /// `GetBootstrapData` in `pkg/commands/toolbox_enroll.go`).
 #[test]
 fn files_from_kops_toolbox_enroll_make_a_control_plane() {
@@ -353,8 +353,8 @@ fn files_from_kops_toolbox_enroll_make_a_control_plane() {
         .with(3, &["cluster-completed.spec does not exist"]);
 }
 
-/// A control plane derives its labels from the list of groups, and a web server cannot list groups. So it needs the
-/// configuration that kOps wrote, which has the labels.
+/// A control plane derives its labels from the list of groups, and a web server cannot list groups. So the control
+/// plane needs the configuration that kOps wrote, which has the labels.
 #[test]
 fn a_control_plane_with_a_web_server_needs_the_nodeupconfig_of_kops() {
     let node = Machine::new(CONTROL_PLANE);

@@ -75,7 +75,8 @@ fn requests(machine: &Machine) -> String {
     read(machine, "var/lib/kops-agent/recorded/requests.txt")
 }
 
-/// An image may be a copy of a node's disk. An instance may also leave a warm pool in which it did not join.
+/// The last applied state may come from another machine, because an image may be a copy of a node's disk. It may also
+/// come from a warm pool, where the instance had not joined the cluster yet.
 #[test]
 fn the_last_applied_state_of_another_machine_is_not_used() {
     for (old, new) in [

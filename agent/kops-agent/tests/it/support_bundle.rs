@@ -51,7 +51,7 @@ const HOSTS: &str = "password = \"of-a-registry\"\nauth = { password = \"in-a-fl
                      [host.\"https://mirror.example.com\".header]\nAuthorization = [\"Basic dG9rZW4tb2YtYS1taXJyb3I=\"]\n";
 /// The value of a shell variable. It is no credential, so it may be in the bundle.
 const CONTACT: &str = "operator@example.com";
-/// A line that must stay in the bundle, because its readers need it.
+/// A log line without secrets. It must stay in the bundle, because readers of the bundle need it.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
                         kubelet.go:2902] \"Container runtime network not ready\"";
 const OF_BOOT_SCRIPT: &str =
@@ -295,7 +295,7 @@ fn without_a_store_journals_need_the_secrets_kept_from_earlier_runs() {
             assert!(!text.contains(secret.as_str()), "{secret} is in {file}: {text}");
         }
     }
-    // Without its saved state, the agent does not know which parts of the files are secret.
+    // If the saved state is missing, the agent does not know which parts of the files are secret.
     let cases: [(&str, &dyn Fn()); 3] = [
         ("first-converge", &|| {
             fs::remove_file(&begun).unwrap();

@@ -16,7 +16,8 @@ use crate::superseded::read;
 const DIFFERENT: i32 = 4;
 const UNITS: [&str; 3] = ["follow", "controller", "addons"];
 
-/// A control plane with all services of the agent. The boot script's program has made the node.
+/// A control plane with all services of the agent, and with two copies of kops-agent: from the boot script and from the
+/// package. The boot script's copy has made the node.
 struct TwoPrograms {
     machine: Machine,
     boot_scripts: PathBuf,
@@ -107,7 +108,7 @@ fn the_other_program_takes_over_when_the_program_is_replaced_by_nodeup() {
 fn the_units_of_another_build_keep_its_texts() {
     let two = TwoPrograms::new();
     let units = two.units();
-    // A file is the same program without these bytes, so this is another build.
+    // The added bytes make the boot script's program another build than the package's program.
     let program = OpenOptions::new().append(true).open(&two.boot_scripts);
     program.unwrap().write_all(b"another build").unwrap();
     two.packaged("plan", &["--exit-code"])
@@ -122,7 +123,7 @@ fn a_change_by_hand_is_repaired_and_its_program_never_runs() {
     let two = TwoPrograms::new();
     let (follow, marker) = (two.machine.root().join(path_of("follow")), two.machine.folder().join("ran"));
     let program = two.machine.folder().join("program");
-    // The text that marks a kops-agent is in this program.
+    // This script is not kops-agent, but contains the text by which the agent recognizes a kops-agent.
     fs::write(&program, format!("#!/bin/sh\ntouch {} # kops-agent-follow.service\n", marker.display()))
         .unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();

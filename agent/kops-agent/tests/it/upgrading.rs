@@ -72,7 +72,8 @@ impl Scene {
         scene.after(&converged)
     }
 
-    /// A control plane whose facts come from `imds`. A new program on trial reads them from there, too.
+    /// A control plane whose facts come from the metadata service `imds`. A new program also reads the facts from
+    /// `imds` while it is tested.
     fn observing(imds: &LoopbackServer) -> Scene {
         Scene::pinned(imds).0
     }
@@ -148,8 +149,8 @@ impl Scene {
     }
 
     /// Runs `fleet follow` with a kubeconfig for the API server's stand-in until it waits for the lock. Then restores
-    /// the node's own kubeconfig, because the comparison of the node reads this file. Also returns the further lines
-    /// of standard error.
+    /// the node's own kubeconfig, because `verify` compares this file. Also returns the further lines of standard
+    /// error.
     fn follow_to_the_lock(&self) -> (Following, impl Iterator<Item = String> + Send + use<>) {
         let own = fs::read(self.kubeconfig()).unwrap();
         let run = File::create(self.lock()).unwrap();
@@ -259,7 +260,7 @@ impl Scene {
         sha256_hex(&fs::read(&self.program).unwrap())
     }
 
-    /// The versions of the program in its folder, by file name.
+    /// The names of the files in the program's folder that are versions of the program.
     fn beside(&self) -> Vec<String> {
         let files = fs::read_dir(self.program.parent().unwrap()).unwrap();
         let mut names: Vec<String> =
@@ -285,8 +286,8 @@ fn program_file(version: &str, url: &str, sha256: &str) -> String {
     format!("version: {version}\nprograms: {{{ARCHITECTURE}: {{url: '{url}', sha256: {sha256}}}}}\n")
 }
 
-/// A program that prints `version`, and passes the check of the service that follows rollouts. `verify` is the shell
-/// code of its verification.
+/// A program that prints `version`, and succeeds for `fleet follow --check`. For `verify`, the program runs the shell
+/// code `verify`.
 fn script(version: &str, verify: &str) -> Vec<u8> {
     script_that_follows(version, "exit 0", verify)
 }
@@ -335,7 +336,8 @@ fn a_service_that_fails_with_the_program_brings_the_previous_one_back() {
     let before = scene.sha256();
     scene.run_before(CONTROLLER);
     let mut state: Value = serde_json::from_str(&read(&scene.machine, STATE)).unwrap();
-    // Another version of the agent may write its own units differently. So this change does not prevent the upgrade.
+    // Another version of the agent may write its own units differently. So a change of such a unit does not prevent the
+    // upgrade.
     let own = r#"{"resource": "unit kops-agent-verify.timer", "action": "change"}"#;
     let program = script("0.9.0", &format!(r#"echo '{{"plan": {{"steps": [{own}]}}}}'; exit 4"#));
     // The unit does not start while the new program is in place.
@@ -416,12 +418,12 @@ fn a_worker_gets_the_program_file_from_its_server() {
     let refused = || Asked::ProgramFile(registered.clone());
     let elsewhere = || Asked::Elsewhere("/renew".into());
     for (server, expected, refusals, asked) in [
-        (renews, "is another version", 1, vec![refused(), Asked::ToRenew, Asked::ProgramFile(Mood::Honest)]),
+        (renews, "is not the version", 1, vec![refused(), Asked::ToRenew, Asked::ProgramFile(Mood::Honest)]),
         (
             worker.kops_controller(),
             "no server answers /renew with the program file",
             2,
-            // The node asks twice, because a server may still serve an earlier file.
+            // The node requests the program file twice, because a server may still serve an earlier file.
             vec![refused(), elsewhere(), refused(), elsewhere()],
         ),
     ] {

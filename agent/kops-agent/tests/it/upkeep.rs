@@ -301,7 +301,8 @@ fn a_reset_asks_and_leaves_nothing() {
     assert_eq!(control_plane.files(), files);
 }
 
-/// The user-data for Ignition writes a unit that runs at each boot, and a script with the boot config.
+/// The user-data for Ignition writes a unit that runs at each boot, and a script with the boot config. A reset removes
+/// both.
 #[test]
 fn a_reset_removes_the_units_of_the_ways_in_and_their_scripts() {
     let node = converged(NODES);
@@ -350,7 +351,7 @@ fn a_reset_lists_files_that_would_make_a_node_again_and_purges_them_if_asked() {
     }
 }
 
-/// Operators move these folders from the root disk to another disk.
+/// Operators may move the data folders of kubelet and containerd from the root disk to another disk.
 #[test]
 fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leaves() {
     let node = Machine::new(NODES);

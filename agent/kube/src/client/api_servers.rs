@@ -19,9 +19,9 @@ use tokio::time::timeout;
 
 use super::{Connection, asking_once, connection};
 
-/// The check `etcd` reads a key of etcd, which needs a quorum. Since Kubernetes 1.33, a check `etcd-override-N` does
-/// the same for each additional etcd, such as the etcd of events. The excluded checks `etcd-readiness` read the same
-/// keys again. If etcd is down, each read takes 2 s.
+/// The check `etcd` reads a key of etcd, which needs a quorum of etcd. Since Kubernetes 1.33, a check `etcd-override-N`
+/// does the same for each additional etcd, such as the etcd of events. The checks `etcd-readiness` are excluded,
+/// because they read the same keys again. If etcd is down, each read takes 2 s.
 const PATH: &str = "/readyz?exclude=etcd-readiness";
 /// Timeout of a request to `/readyz`.
 const TIMEOUT: Duration = Duration::from_secs(5);

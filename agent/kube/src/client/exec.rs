@@ -63,7 +63,7 @@ pub struct Plugin {
     pub exec: Exec,
     /// Information about the cluster for the program. `None` if the program does not get it.
     pub cluster: Option<Value>,
-    /// The user and its kubeconfig, as the beginning of messages.
+    /// The beginning of messages. It names the kubeconfig and the user.
     pub of: String,
 }
 
@@ -93,8 +93,8 @@ struct Status {
 }
 
 impl Exec {
-    /// If the command is a relative path, makes it absolute: it is relative to the kubeconfig's folder. A command
-    /// without `/` is searched in `PATH`.
+    /// If the command is a relative path, puts the kubeconfig's folder before it. A command without `/` is searched in
+    /// `PATH`.
     pub fn settle(&mut self, folder: &Path) {
         if self.command.contains('/')
             && let Some(path) = folder.join(&self.command).to_str()

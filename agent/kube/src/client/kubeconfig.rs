@@ -127,8 +127,8 @@ impl Kubeconfig {
         Kubeconfig::from_files(&Chosen::file(path))
     }
 
-    /// Reads and merges kubeconfig files. For the same name, and for the current context, the first file wins. If
-    /// `chosen` skips missing files, at least one file must exist.
+    /// Reads and merges kubeconfig files. If several files define the same name, or a current context, the first of
+    /// them wins. If `chosen` skips missing files, at least one file must exist.
     pub fn from_files(chosen: &Chosen) -> Result<Kubeconfig> {
         let mut merged: Option<Kubeconfig> = None;
         for path in &chosen.files {

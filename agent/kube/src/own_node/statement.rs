@@ -101,7 +101,7 @@ pub struct Told {
     pub is_left_cordoned: bool,
 }
 
-/// Sets the conditions and annotations of this machine's Node. `kubeconfig` is kubelet's.
+/// Sets the conditions and annotations of this machine's Node. `kubeconfig` is the path of kubelet's kubeconfig.
 pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Untold> {
     let node = own_name(kubeconfig)?;
     let client = client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;
@@ -119,7 +119,7 @@ pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Unto
 }
 
 /// Removes kops-agent's early warnings from this machine's Node. All other conditions and the annotations stay.
-/// `kubeconfig` is kubelet's.
+/// `kubeconfig` is the path of kubelet's kubeconfig.
 pub async fn withdraw_warnings(kubeconfig: &Path) -> Result<(), Untold> {
     let node = own_name(kubeconfig)?;
     let client = client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;

@@ -167,7 +167,6 @@ pub fn signer_leads_to(
     judged.map_err(|error| Invalid::new(error.to_string()))
 }
 
-/// Accepts every extended key usage.
 struct AnyUsage;
 
 impl ExtendedKeyUsageValidator for AnyUsage {

@@ -17,7 +17,6 @@ pub(super) fn undelivered(host: &Host, desired: &DesiredState) -> Result<BTreeSe
     Ok(steps.map(|step| step.resource).collect())
 }
 
-/// Whether a resource comes from a download.
 fn is_downloaded(resource: &Resource) -> bool {
     matches!(resource, Resource::Image(_) | Resource::File(File { content: Content::Asset(_), .. }))
 }

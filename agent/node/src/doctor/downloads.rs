@@ -18,7 +18,7 @@ const AT_ONCE: usize = 8;
 /// The header `Accept` for files of any kind.
 const ANYTHING: &str = "*/*";
 
-/// A download, and what its servers reported: its size, and their clocks.
+/// A download, its size, and the clocks of its servers.
 pub(super) struct CheckedDownload {
     /// The first URL of the download.
     pub(super) url: String,

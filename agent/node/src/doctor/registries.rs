@@ -26,13 +26,13 @@ const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 /// Maximum size of a response with a token, in bytes.
 const LONGEST_TOKEN: usize = 64 << 10;
 
-/// How the nodes of a group reach registries: by containerd's mirrors.
+/// The mirrors through which containerd on the nodes of a group reaches registries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Registries {
     /// The addresses of mirrors by the host of the registry. `*` stands for all registries without an entry.
     mirrors: BTreeMap<String, Vec<String>>,
-    /// Whether the mirrors are in containerd's configuration. If not, each registry has its own file of mirrors,
-    /// where containerd reads addresses by other rules.
+    /// Whether the mirrors are in containerd's configuration. If not, each registry has its own file of mirrors.
+    /// containerd parses the addresses in this file differently.
     are_in_configuration: bool,
 }
 
@@ -188,8 +188,8 @@ fn of_status(status: StatusCode) -> Outcome {
     }
 }
 
-/// The value of the `Authorization` header for the registry. `None` if the registry requires a login and there is
-/// none.
+/// The value of the `Authorization` header for the registry. `None` if the registry requires a login that this check
+/// does not have.
 async fn authorization(
     client: &LocationClient,
     refused: &Response,
@@ -216,7 +216,8 @@ async fn authorization(
     Ok(None)
 }
 
-/// Requests a token for the image, with the login or anonymously. An error says what the login server does.
+/// Requests a token for the image, with the login or anonymously. The error text continues the words "its login
+/// server".
 async fn token(
     client: &LocationClient,
     parameters: &str,

@@ -99,8 +99,8 @@ pub(super) async fn metadata(
     (Some(service(ServiceKind::Metadata, &name, outcome)), facts)
 }
 
-/// Checks whether kops-controllers accept connections. Does nothing if the machine reads a store, because only other
-/// machines get their configuration from kops-controllers.
+/// Checks whether kops-controllers accept connections. Does nothing if the machine reads a store, because it then gets
+/// its configuration from the store and not from kops-controllers.
 pub(super) async fn kops_controllers(boot: Option<&BootConfig>, reads_store: bool) -> Vec<Service> {
     let servers = boot.and_then(|boot| boot.config_server.as_ref()).filter(|_| !reads_store);
     let asking = servers.into_iter().flat_map(|options| &options.servers).map(|url| async move {

@@ -25,8 +25,8 @@ impl Instead {
     /// Classifies an error on a machine whose last applied state is `applied`.
     pub(super) fn from_error(error: &anyhow::Error, applied: &Applied) -> Instead {
         let kind = kind_of(error);
-        // An applied configuration that never equaled the one derived from the spec may differ for another reason than a
-        // newer spec.
+        // If the applied configuration never equaled the configuration derived from the spec, a difference does not prove
+        // that the spec is newer.
         let is_told = kind == Kind::HashMismatch || kind == Kind::SpecDiffers && applied.is_proven;
         match hashes_of_chain(error.chain()).filter(|_| is_told) {
             Some(hashes) if hashes.expected == applied.config_hash => {
@@ -42,7 +42,7 @@ impl Instead {
 /// Whether a run applies the last applied state because of `error`. Returns `false` if a change has begun and failed,
 /// because the next run continues that change.
 pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
-    // The run got no slot, and applying the last applied state would need a slot, too.
+    // The run could not take a slot or drain the node. Applying the last applied state would need both, too.
     if is_not_paced(error) {
         return Ok(false);
     }
@@ -66,8 +66,8 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
 /// The message about a superseded node. `by` is the hash of the newer configuration.
 pub fn superseded(by: &str) -> String {
     format!(
-        "the cluster now has another configuration ({by}), for the machine that replaces this machine. This \
-         machine keeps its last applied configuration until `kops rolling-update cluster` replaces it. \
-         `kops-agent converge --follow` applies the other configuration to this machine"
+        "the cluster has a new configuration ({by}) for the machine that replaces this machine. This machine \
+         keeps its last applied configuration until `kops rolling-update cluster` replaces it. \
+         `kops-agent converge --follow` applies the new configuration to this machine"
     )
 }

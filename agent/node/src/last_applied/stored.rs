@@ -19,8 +19,8 @@ use crate::materials::{self, Materials, Read};
 use crate::options::NodeOptions;
 use crate::redaction::error_text;
 
-/// Reads the keys and secrets of an applied state from `at_hand` and from the store. A missing or unusable key may also
-/// come from a file of this machine.
+/// Collects the keys and secrets of an applied state. Takes them from `at_hand` if this run has already read them, or
+/// else from the store. A missing or unusable key may also come from a file of this machine.
 pub(super) async fn read(
     options: &NodeOptions,
     host: &Host,
@@ -69,7 +69,8 @@ pub(super) async fn read(
             && !take_from_machine(host, applied, &mut read, keyset, id)?
         {
             read.unusable.insert((keyset.to_owned(), id.to_owned()));
-            // `unknown` has only one reason for a whole keyset. The keyset's other items are available, so their reason is never needed.
+            // `unknown` has one reason for a whole keyset. All other items of the keyset are available, so no message needs a reason for
+            // them.
             read.unknown.keysets.insert(keyset.to_owned(), why);
         }
     }
@@ -118,7 +119,7 @@ const ONCE: Retries = Retries {
 
 const GONE: &str = "it is no longer in the state store";
 
-/// The store's answer, or why the answer is unknown. After the first failed request, no more requests are sent to the
+/// The store's answer, or the reason why there is no answer. After the first failed request, this function sends no more requests to the
 /// store.
 async fn ask<T>(
     silent: &mut Option<String>,
@@ -139,8 +140,8 @@ async fn ask<T>(
     }
 }
 
-/// An item of a keyset, if its private key is in a file of this machine. `None` if that file has changed since a run
-/// wrote it.
+/// An item of a keyset, if its private key is in a file of this machine. `None` if no file has the key, or if the file has changed since a
+/// run wrote it.
 fn of_machine(host: &Host, applied: &Applied, keyset: &str, id: &str) -> Result<Option<PemPair>> {
     let (Some(path), Some(certificate)) =
         (applied.file_of_key(keyset, id), applied.item_certificate(keyset, id))

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// The maximum size of a manifest in bytes. A larger file was not written by a person, so it is not parsed.
 pub(super) const LARGEST: usize = 4 << 20;
-/// A larger file is only searched for kOps' API, in parts of this many bytes.
+/// The size of a part, in bytes. A file larger than [`LARGEST`] is not parsed, but searched part by part for kOps' API.
 const PART: usize = 64 << 10;
 /// Each kOps manifest has one of these texts in its `apiVersion`. `kops.k8s.io/` alone would also match labels in manifests of other
 /// programs.
@@ -16,9 +16,7 @@ const APIS: [&str; 2] = ["kops.k8s.io/v1alpha", "kops/v1alpha"];
 pub(super) struct Bytes {
     /// The whole content, or only the first [`LARGEST`] + 1 bytes if the file is larger.
     pub(super) beginning: Vec<u8>,
-    /// Whether the content names kOps' API.
     pub(super) names_kops: bool,
-    /// The number of bytes that were read.
     pub(super) read: usize,
 }
 
@@ -48,7 +46,6 @@ impl Bytes {
         Ok(bytes)
     }
 
-    /// Whether the file is too large for a manifest.
     pub(super) fn is_too_large(&self) -> bool {
         self.beginning.len() > LARGEST
     }

@@ -100,7 +100,6 @@ impl Source {
         }
     }
 
-    /// The value of a field, if the manifest has it.
     pub(super) fn value_at(&self, field: &str) -> Option<&Value> {
         value_at(&self.value, field)
     }
@@ -190,7 +189,8 @@ impl Contents {
                 class => manifests.push(Source::new(&file, document, read, class, index > 0)),
             }
         }
-        // In a template with control lines, the documents depend on each other. So one unreadable document excludes the whole file.
+        // If a template has lines with only an action, such as `{{ if }}`, its documents depend on each other. So one unreadable document
+        // excludes the whole file.
         if !wrong.is_empty() && has_control_line(text) {
             for Wrong { finding, .. } in wrong.into_iter().filter(|document| document.is_too_costly) {
                 self.add_unreadable(finding, true, told);
@@ -348,8 +348,8 @@ mod tests {
     #[test]
     fn both_readings_of_a_document_with_an_action_count() {
         let values = |text: &str| parsed(documents(text)[0], "").1;
-        // To the first reading, this is a list of a mapping whose key is a mapping. It counts five: the list, both mappings, and the inner
-        // key and value. The second reading counts two: the list and the placeholder.
+        // The first reading parses `{{ a }}` as YAML: a mapping whose key is a mapping. This reading counts five values: the list, both
+        // mappings, and the inner key and value. The second reading counts two: the list and the placeholder.
         assert_eq!(values("- {{ a }}\n"), 5 + 2);
         let deep = format!("a: {{{{ b }}}}\nc: {}\n", "[".repeat(200));
         let (read, _) = parsed(documents(&deep)[0], "");

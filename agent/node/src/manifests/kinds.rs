@@ -30,7 +30,7 @@ pub(super) enum Class {
 pub(super) fn class(value: &Value) -> Class {
     let (kind, api) = (kind(value), text_at(value, "apiVersion"));
     let is_of_kops = api.starts_with("kops.k8s.io/") || api.starts_with("kops/");
-    // Old manifests have no API version, so their kind decides.
+    // Old manifests of kOps have no API version, so only their kind identifies them.
     if CHECKED.contains(&kind) && (is_of_kops || api.is_empty()) {
         Class::Checked
     } else if is_of_kops && !OTHERS.contains(&kind) {

@@ -17,13 +17,13 @@ use super::{CLUSTER_LABEL, Manifest, TEMPLATED, TEMPLATED_KEY, shown};
 use crate::decide;
 use crate::findings::Finding;
 
-/// Maximum number of groups whose nodes are checked. Groups of a cluster with the same settings count as one group.
+/// Maximum number of groups whose nodes are checked. If groups of one cluster have the same settings, they count as one group.
 const MOST_DECIDED: usize = 500;
-/// Maximum number of possible machines that are checked, for all groups and all completed clusters.
+/// Maximum number of possible machines that are checked in all groups. A machine counts again for each possible version of its cluster.
 const MOST_MACHINES: usize = 60_000;
-/// The size of a part, in bytes. A machine counts once, plus once for each such part of its cluster and its group as JSON.
+/// A machine with large manifests counts as several machines: once more for every 2,048 bytes of its cluster and its group as JSON.
 const PART: usize = 2_048;
-/// The number of authorities of an etcd cluster. A control-plane machine counts once more for each of them.
+/// The number of certificate authorities of an etcd cluster. A control-plane machine counts once more for each of these authorities.
 const AUTHORITIES_OF_ETCD: usize = 3;
 
 /// Checks the nodes that a version of kOps configures.
@@ -82,7 +82,7 @@ impl Nodes<'_> {
         let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
         let of_cluster = Fields::new(source);
         let size_of_cluster = source.size();
-        // Each checked group, with the problems in the manifest of any group with equal settings.
+        // The checked groups, each with the problems in its own manifest. A group with equal settings gets the same problems.
         let mut decided: Vec<(InstanceGroup, Vec<(Severity, Problem)>)> = Vec::new();
         for (group, source) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
             let decisive = supposed::decisive(group);
@@ -102,7 +102,8 @@ impl Nodes<'_> {
                     Place::Group(field) => Some((of_group.as_ref()?, field)),
                 }
             };
-            // For groups with equal settings, the problems in the cluster's manifest are reported once, with the first group.
+            // Groups with equal settings have the same problems in the cluster's manifest. These problems are reported only once, with the
+            // first group.
             if let Some((_, in_group)) = decided.iter().find(|(known, _)| *known == decisive) {
                 for (severity, problem) in in_group {
                     if let Some((fields, field)) = place_of(problem) {
@@ -144,7 +145,7 @@ impl Nodes<'_> {
             let errors = problems.iter().map(|problem| (Severity::Error, problem));
             let warnings = problems.warnings().iter().map(|problem| (Severity::Warning, problem));
             let mut found: Vec<(Severity, &Problem)> = errors.chain(warnings).collect();
-            // Only the first findings about a document are listed. So findings without a field come first: one of them may say that
+            // Findings without a field come first, because only the first findings about a document are listed. Such a finding may say that
             // there are more problems.
             found.sort_by_key(|(_, problem)| !problem.field.is_empty());
             let mut in_group = Vec::new();
@@ -160,14 +161,14 @@ impl Nodes<'_> {
         Ok(())
     }
 
-    /// The finding about groups that are not checked because there are too many groups or machines. Too many machines are an error: a pull
-    /// request must not hide its mistakes behind large manifests.
+    /// The finding that some groups are not checked, because there are too many groups or machines. If there are too many machines, the
+    /// finding is an error: a pull request must not hide its mistakes behind large manifests.
     pub(super) fn undecided(&self) -> Option<(Severity, Finding)> {
         if self.has_too_many_machines {
             let problem = format!(
                 "the nodes of {} groups are not checked, because this check covers 60,000 possible machines at most, and a machine with \
-                 large manifests counts as many. Set spec.kubernetesVersion of the clusters and spec.image of the groups, or check fewer \
-                 folders at once",
+                 large manifests counts as several machines. Set spec.kubernetesVersion of the clusters and spec.image of the groups, \
+                 or check fewer folders at once",
                 self.undecided
             );
             return Some((Severity::Error, Finding { problem, ..Finding::default() }));
@@ -185,8 +186,8 @@ impl Nodes<'_> {
 /// cluster.
 struct Fields<'a> {
     source: &'a Source,
-    /// By the path of a field: whether the field's value or a key of its path comes from a template. `None` if the manifest does not have
-    /// the field.
+    /// For each field, by its path: whether its value or a key in its path comes from a template. `None` if the manifest does not have the
+    /// field.
     is_template: RefCell<BTreeMap<String, Option<bool>>>,
 }
 
@@ -233,8 +234,8 @@ fn tell_unknown_cloud(cluster: &Manifest<Cluster>, groups: &[&Manifest<InstanceG
     }
 }
 
-/// The cluster without its Kubernetes version, if a template gives the version or the kOps release refuses the version.
-/// The check of such a cluster tries each possible version.
+/// Returns the cluster. Removes its Kubernetes version if a template gives this version, or if the kOps release refuses it. The check then
+/// tries each possible version.
 fn with_possible_version(
     Manifest { source, read }: &Manifest<Cluster>,
     release: KopsRelease,
@@ -255,7 +256,7 @@ fn with_possible_version(
     cluster
 }
 
-/// A substitute for a missing group of a role. With this group, the cluster's settings for the role are checked.
+/// Makes a group of a role for which the manifests have no group, so that the cluster's settings for this role are checked.
 fn group_of_role(role: InstanceGroupRole) -> InstanceGroup {
     let mut group = InstanceGroup::default();
     group.metadata.name = "supposed".to_owned();
@@ -274,8 +275,8 @@ mod tests {
     const CLUSTER: &str =
         "{kind: Cluster, metadata: {name: c}, spec: {cloudProvider: aws, kubernetesVersion: 1.34.2}}\n";
 
-    /// Checks a cluster in the first line, and groups with these settings in lines 3, 5, and so on. Checks the nodes of `most` groups at
-    /// most.
+    /// Checks a cluster in line 1, and groups with these settings in lines 3, 5, and so on. The nodes of at most `most` different groups
+    /// are checked.
     fn checked(settings: &[&str], most: usize) -> (Findings, Option<String>) {
         let (findings, undecided) = checked_within(settings, most, MOST_MACHINES);
         (
@@ -319,7 +320,7 @@ mod tests {
         let settings = ["-5", "-6", "-5", "-7", "-7"].map(|pods| format!("kubelet: {{maxPods: {pods}}}"));
         let settings = settings.each_ref().map(String::as_str);
         let (findings, undecided) = checked(&settings, 2);
-        // The findings are about the first two groups, and the group with the settings of the first group.
+        // The findings are about the first two groups, and about the third group, which has the same settings as the first.
         assert_eq!(lines(&findings), [3, 5, 7]);
         // The last two groups, and the control plane that the manifests lack, are not checked.
         let undecided = undecided.unwrap();
@@ -342,7 +343,7 @@ mod tests {
         assert!(finding.problem.starts_with("the nodes of 3 groups are not checked, "), "{finding:?}");
         assert!(finding.problem.contains(" 60,000 possible machines at most"), "{finding:?}");
         assert_eq!((severity, MOST_MACHINES), (Severity::Error, 60_000));
-        // A large group counts as many machines.
+        // With a large group, each machine counts as several machines.
         let large = format!("nodeLabels: {{a: {}}}", "b".repeat(10 * PART));
         assert!(checked_within(&[large.as_str()], MOST_DECIDED, 10 * of_group.len()).1.is_some());
         assert!(checked_within(&[large.as_str()], MOST_DECIDED, 13 * of_group.len()).1.is_none());

@@ -35,8 +35,8 @@ impl Files {
     }
 }
 
-/// Finds all files of manifests in these files and folders. Fails if a path has a link out of the working directory, or there are too many
-/// files.
+/// Finds all manifest files among these files and folders. Fails if a link in a path leads out of the working directory, or if there are
+/// too many files.
 pub(super) fn files(paths: &[PathBuf], told: &mut Told) -> Result<Files> {
     let working = fs::canonicalize(".").map_err(|error| {
         Failure::new(Kind::Io, format!("cannot read the working directory: {error}; change to another one"))
@@ -68,8 +68,8 @@ pub(super) fn files(paths: &[PathBuf], told: &mut Told) -> Result<Files> {
     Ok(files)
 }
 
-/// Whether a named path leads out of the working directory by a link that is in the working directory. A pull request may have such a
-/// link. If the user names a path outside the working directory, links outside are allowed, too.
+/// Whether a link in the working directory leads a named path out of the working directory. A pull request may contain such a link. If the
+/// user names a path outside the working directory, links outside the working directory are allowed.
 fn leaves(path: &Path, working: &Path) -> bool {
     !is_inside(path, working) && has_link_inside(&working.join(path), working, MOST_LINKS)
 }
@@ -78,8 +78,8 @@ fn is_inside(path: &Path, working: &Path) -> bool {
     fs::canonicalize(path).is_ok_and(|target| target.starts_with(working))
 }
 
-/// Whether a path contains a link in the working directory. A link outside the working directory may also lead to such
-/// a link.
+/// Whether a path contains a link that is in the working directory. The path may reach this link through links outside the working
+/// directory.
 fn has_link_inside(path: &Path, working: &Path, most: usize) -> bool {
     // A path with a slash at its end names the target of a link. `components` removes this slash.
     let path: PathBuf = path.components().collect();

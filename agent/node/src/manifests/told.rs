@@ -26,7 +26,7 @@ pub(super) enum Severity {
     NotChecked,
 }
 
-/// The findings so far. Each finding is listed once, or counted once.
+/// The findings so far. Each finding is either listed or only counted.
 #[derive(Default)]
 pub(super) struct Told {
     /// One list for each severity.
@@ -42,11 +42,11 @@ struct List {
     found: BTreeSet<Finding>,
     /// The number of listed findings, including findings about documents.
     listed: usize,
-    /// Lines that count findings about a document.
+    /// Lines that say how many findings about a document are not listed.
     counts: BTreeSet<Finding>,
     /// The number of unlisted findings that the lines in `counts` report.
     counted: usize,
-    /// Hashes of the findings that are not about a document and not listed.
+    /// Hashes of the unlisted findings that are not about a document.
     unlisted: BTreeSet<u64>,
     /// The number of findings about documents that are neither listed nor in `counts`.
     others: usize,
@@ -60,7 +60,7 @@ struct OfDocument {
     listed: Vec<(u64, Finding)>,
     /// Hashes of the findings that are not listed.
     unlisted: Vec<u64>,
-    /// The number of findings that were added as a count, without their texts.
+    /// The number of findings whose texts are unknown, because only their number was added.
     others: usize,
 }
 
@@ -103,7 +103,7 @@ impl Told {
         }
     }
 
-    /// Counts `count` more findings about a document, without listing them.
+    /// Adds `count` findings about a document that are counted, but not listed.
     pub(super) fn unlisted(&mut self, severity: Severity, source: &Source, count: usize) {
         document(&mut self.documents, severity, source).others += count;
     }
@@ -155,7 +155,8 @@ impl Told {
 }
 
 impl List {
-    /// Adds the findings about a document. If the list has room for one more line, this line counts the findings that are not listed.
+    /// Adds the findings about a document. If some of these findings are not listed, adds a line with their number, unless the list is
+    /// full.
     fn add_document(&mut self, severity: Severity, file: &str, line: usize, of: OfDocument) {
         self.found.extend(of.listed.into_iter().map(|(_, finding)| finding));
         let unlisted = of.unlisted.len() + of.others;
@@ -307,7 +308,7 @@ mod tests {
         for number in 0..150 {
             told.error(&sources[1], "a", number.to_string());
         }
-        // The last free line lists one more error, so no line counts the unlisted errors of the first document.
+        // The last free line lists an error. So no line is left for the number of unlisted errors of the first document.
         let (lines, counts) = counted(told);
         assert_eq!(lines, ["199 more errors are not listed"]);
         assert_eq!(counts, [300 + MOST - 101, 0]);

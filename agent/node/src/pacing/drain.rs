@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(120);
 /// The unit that uncordons the Node if this run ends and leaves the Node cordoned.
 const UNIT: &str = "kops-agent-uncordon.service";
-/// How long [`UNIT`] retries, in seconds. The limit is equal to the limit of `kops-agent-fleet-tell.service`.
+/// How long [`UNIT`] retries, in seconds. `kops-agent-fleet-tell.service` retries for the same time.
 const UNCORDONING_TIMEOUT: &str = "600";
 /// Maximum number of pods that a message names.
 const NAMED: usize = 5;
@@ -35,7 +35,7 @@ pub(super) fn is_left_cordoned() -> bool {
     IS_CORDONED.load(Ordering::Relaxed)
 }
 
-/// Ends [`UNIT`], which would uncordon the node once this process ends.
+/// Stops [`UNIT`], so that the Node stays cordoned after this process ends.
 pub(super) fn stay_cordoned(host: &Host) {
     if let Err(error) = host.end_apart(UNIT) {
         log::debug!("{UNIT} is not stopped: {error}");

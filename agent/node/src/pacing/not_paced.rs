@@ -13,7 +13,6 @@ pub enum NotPaced {
     NoSlot {
         /// The components to restart.
         restarted: String,
-        /// How long the run waited.
         seconds: u64,
         why: String,
     },
@@ -25,7 +24,6 @@ pub enum NotPaced {
     AnotherNotReady {
         /// The components to restart.
         restarted: String,
-        /// How long the run waited.
         seconds: u64,
         why: String,
     },
@@ -38,7 +36,6 @@ pub enum NotPaced {
     Unknown {
         /// The components to restart.
         restarted: String,
-        /// How long the run tried.
         seconds: u64,
         why: String,
     },
@@ -46,11 +43,7 @@ pub enum NotPaced {
         "this machine has no slot of its group after {seconds} seconds, so it does not reboot and nothing was changed: {why}. No machine \
          reboots without a slot"
     )]
-    NoReboot {
-        /// How long the run waited.
-        seconds: u64,
-        why: String,
-    },
+    NoReboot { seconds: u64, why: String },
     #[error(
         "this node could not be drained, so nothing was changed: {0}. If a run cordoned the node, this run or a later run uncordons it"
     )]

@@ -20,16 +20,16 @@ use super::not_paced::NotPaced;
 
 /// The pauses between two requests for a slot. Jitter makes them up to twice as long.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) };
-/// If no answer says anything about slots for this long, the run continues without a slot, unless pacing was asked for. An API server
-/// starts in less time. Some API servers answer "forbidden" while they start.
+/// How long a run waits for an answer about slots. Then the run continues without a slot, unless pacing was asked for. An API server needs
+/// less time to start. Some API servers answer "forbidden" while they start.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
-/// Maximum length of a quote in a message, in characters.
+/// Maximum length of the text from a server in a message, in characters.
 const LONGEST_TOLD: usize = 400;
 /// How long a run retries to release its slot, because the API server may be restarting. A slot that is not released
 /// expires.
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
-/// The text about servers that answer 404.
+/// The reason in a message if the server answers a request for a slot with 404.
 const GIVES_NONE: &str =
     "the server that answers is kOps' own kops-controller or an older kops-agent, which give no slots";
 
@@ -95,16 +95,16 @@ pub(super) async fn take(
         if told != why {
             log::info!("waiting for a slot to restart {restarted}: {why}");
         }
-        // Lets the units that wait for this run start: this run has changed nothing yet, so the node works.
+        // This run has changed nothing yet, so the node works. The units that wait for this run may start now.
         service_manager::serving(format_args!("waiting for a slot to restart {restarted}: {why}"));
         told = why;
         sleep(pause).await;
     }
 }
 
-/// Whether a run may continue without a slot if no answer says anything about slots. `api_server_answers` is whether
-/// this machine's API server answers; `None` if the machine has no API server. A run may continue if the API server does
-/// not answer, because the run may be about to repair the API server.
+/// Whether a run may continue without a slot if no answer says anything about slots. A run that needs a slot never may. Any other run may if
+/// pacing was not asked for, or if this machine's API server does not answer: the run may be about to repair this server.
+/// `api_server_answers` is `None` if the machine has no API server.
 fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
     !pacing.needs_slot && (!pacing.is_asked_for || api_server_answers == Some(false))
 }
@@ -130,12 +130,12 @@ impl ReceivedAnswers {
         self.unknown.get_or_insert_with(Instant::now);
     }
 
-    /// Why the run waits although it got no answer about slots. `None` if the run continues immediately, because the
-    /// cluster has no slots.
+    /// Why the run keeps waiting although it got no answer about slots. `None` if the run continues immediately, because the cluster has no
+    /// slots.
     fn waits_after(&mut self, no_answer: NoAnswer, is_asked_for: bool) -> Option<String> {
         let why = match no_answer {
-            // The run waits if an earlier answer was about slots, or if pacing was asked for. Of several servers, the one that gives slots
-            // may be down.
+            // The run waits if an earlier answer said that no slot is free, or if pacing was asked for. The cluster may have another
+            // server, which gives slots but is down now.
             NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
             NoAnswer::NotServed => {
                 format!("{GIVES_NONE}; no kops-agent server that gives slots answers")
@@ -152,7 +152,8 @@ impl ReceivedAnswers {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }
 
-    /// Whether the run stops waiting for an answer about slots: none came for `UNKNOWN_FOR`, or none came even on the last try.
+    /// Whether the run stops waiting for an answer about slots. It stops if it got no such answer for `UNKNOWN_FOR`, or if its last try got
+    /// no such answer.
     fn is_unknown_for_long(&self, is_last: bool) -> bool {
         !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
     }

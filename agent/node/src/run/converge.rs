@@ -24,15 +24,15 @@ use crate::redaction::error_text;
 /// The pause between two tries after a rollback. The pause is long, because a retry succeeds only once the cluster has
 /// a different configuration. Jitter makes the pause up to twice as long.
 const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
-/// How long a run at boot waits for the API server of a new control plane. After this time, the run also starts pods
-/// that exit without an API server. etcd-manager takes a minute or more to find its volumes and peers. Units that wait
-/// for this run's unit wait for this time, too.
+/// How long a run at boot waits for the API server of a new control plane. After this time, the run also starts pods that exit without an
+/// API server. etcd-manager takes a minute or more to find its volumes and peers. The wait also delays the systemd units that start after
+/// this run's unit.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// The number of archives whose lists of files decide which files the node has: containerd's archive, and the archive of the CNI plugins.
 const MOST_ARCHIVES: usize = 2;
 
-/// A run, with the settings of its flags.
+/// A run of `kops-agent converge`, with the values of its flags.
 pub struct Converge<'a> {
     pub options: NodeOptions,
     pub on: RunOptions,
@@ -157,15 +157,15 @@ impl Converge<'_> {
         }
     }
 
-    /// Converges to the current configuration. If an archive has different files than its release, the run stops before its first change.
-    /// The node's state is then derived again with the files of the archive.
+    /// Converges to the current configuration. If an archive does not have the files that the agent assumes for its release, the run stops
+    /// before its first change. The node's state is then derived again with the files of the archive.
     async fn converge_to_wanted(&self) -> Result<Report> {
         for _ in 0..MOST_ARCHIVES {
             match Box::pin(self.converge_to_decided()).await {
                 Err(error) if kind_of(&error) == Kind::OtherFiles => {
                     log::info!(
-                        "an archive has different files than its release; this run plans again with the \
-                         files of the archive"
+                        "an archive does not have the files that kops-agent expected in it; this run plans \
+                         again with the files of the archive"
                     );
                 }
                 outcome => return outcome,
@@ -195,7 +195,7 @@ impl Converge<'_> {
         Waits { api_server: if is_boot { API_SERVER_TIMEOUT } else { Duration::ZERO }, ..Waits::default() }
     }
 
-    /// Prints the report of a run without a failure. Resources that the run could not repair are a failure.
+    /// Prints the report of a completed run. Fails if the run could not repair some resources.
     fn converged(&self, report: &Report, what: &'static str) -> Result<&'static str> {
         self.printer.report(report)?;
         if let Some(unmended) = last_applied::unmended(report) {

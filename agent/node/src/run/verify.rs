@@ -23,13 +23,13 @@ use crate::plan::plan;
 use crate::redaction::error_text;
 use crate::{convergence, pacing, renewal};
 
-/// The unit of a repair outside a sandbox.
+/// The unit that repairs the machine if the sandbox of this process's own unit forbids repairs.
 const REPAIR: &str = "kops-agent-repair.service";
 /// The maximum wait for the repair unit. After this time, this process no longer reports to systemd that it is alive.
 /// The run in the unit has its own, shorter timeouts.
 const REPAIRED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Whether this process cannot repair the machine with this root, because its unit has a sandbox.
+/// Whether the sandbox of this process's unit prevents a repair of the machine with this root.
 pub fn is_in_sandbox(root: &Path) -> bool {
     root == Path::new("/") && sandbox::is_read_only_here("/etc")
 }
@@ -40,8 +40,8 @@ pub fn repair_outside(flags: impl Iterator<Item = String>) -> Result<u8> {
     let mut command = vec![program.display().to_string()];
     command.extend(flags);
     log::info!(
-        "this unit has no right to repair, so the unit {REPAIR} repairs: `journalctl -u {REPAIR}` has the \
-         messages"
+        "this unit has no right to repair the machine, so the unit {REPAIR} repairs it: \
+         `journalctl -u {REPAIR}` has the messages"
     );
     service_manager::waiting(format_args!("waiting for {REPAIR}"), REPAIRED_WITHIN);
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -49,7 +49,7 @@ pub fn repair_outside(flags: impl Iterator<Item = String>) -> Result<u8> {
     Ok(exit::CONVERGED)
 }
 
-/// A run, with the settings of its flags.
+/// A run of `kops-agent verify`, with the values of its flags.
 pub struct Verify<'a> {
     pub options: NodeOptions,
     pub on: RunOptions,
@@ -63,8 +63,8 @@ pub struct Verify<'a> {
 }
 
 impl Verify<'_> {
-    /// Prints the differences, and repairs them if asked. A failed repair is recorded, so that `kops-agent status` shows it: if
-    /// a timer started this run, no person reads the output.
+    /// Prints the differences, and repairs them if asked. Records a failed repair for `kops-agent status`, because no person reads the
+    /// output of a run that a timer started.
     pub async fn run(&self) -> Result<u8> {
         if !self.repair && !self.renew {
             // This run changes nothing, and may use a different store than the machine's own store. So the run reports
@@ -87,8 +87,8 @@ impl Verify<'_> {
         !self.only.is_empty()
     }
 
-    /// The first resource outside `only` that the plan would change or adopt, or that cannot be repaired. `None` if there is none, or if
-    /// this run may repair all resources.
+    /// The first resource not listed in `only` that the plan would change or adopt, or that cannot be repaired. `None` if there is no such
+    /// resource, or if this run may repair all resources.
     fn beside(&self, plan: &Plan) -> Option<String> {
         let steps = plan.steps.iter().map(|step| &step.resource);
         let unmended = plan.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended);
@@ -178,7 +178,7 @@ impl Verify<'_> {
                     true => Some(Box::pin(next(options, &host, &by)).await),
                     false => None,
                 };
-                // A user without write access may run `verify` too, so this failure is no warning.
+                // A user without write access may run `verify` too, so a failed write of the record is not a warning.
                 let noting = host.note_superseded(&by, next, self.repair && code == exit::CONVERGED);
                 noting.unwrap_or_else(|error| {
                     log::debug!("cannot record for `kops-agent status` that this node is superseded: {error}")
@@ -236,7 +236,7 @@ impl Verify<'_> {
     }
 
     async fn repair(&self, host: &Host, decision: &Decision, plan: &Plan, is_unchanged: bool) -> Result<u8> {
-        // A recorded failure needs a successful repair to clear it, even if there is nothing to change.
+        // Only a successful repair clears a recorded failure, so the repair also runs if there is nothing to change.
         let has_recorded_failure = host.record()?.failure.is_some();
         let is_unmended = plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
         // If another program has reissued certificates, the run continues, because it must record the new certificates.
@@ -255,7 +255,7 @@ impl Verify<'_> {
             }
             Err(error) if pacing::is_not_paced(&error) => {
                 log::warn!("the differences stay until the next run: {}", error_text(&error));
-                // Certificates that expire cannot wait for a slot, and this run has already waited for one.
+                // Certificates that expire cannot wait for a slot, and this run has already waited for one. So the renewal asks only once.
                 let on = self.on.clone().without_waiting_for_a_slot();
                 if self.renew && Box::pin(renewal::renew(&on, host, decision)).await?.is_some() {
                     log::info!("certificates that were due for renewal are renewed anyway");

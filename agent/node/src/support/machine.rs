@@ -19,7 +19,7 @@ const FILES: [(&str, &str); 2] = [
     ("/var/lib/kops-agent/timeline.json", "timeline.json"),
 ];
 
-/// The parts from files of earlier runs, and the secrets in the files of saved states.
+/// The parts of the bundle that come from files of earlier runs, and the secrets in the files of saved states.
 pub async fn parts(look: &NodeOptions) -> Told {
     let root = look.source.node_root.clone();
     let files =
@@ -89,8 +89,8 @@ fn applied(root: &Path) -> Seen<Value> {
     }))
 }
 
-/// The secrets in the files of all saved states, also of states of unfinished changes, and of states that the record
-/// does not name.
+/// The secrets in the files of all saved states. These include the states of unfinished changes, and states that the
+/// record does not name.
 fn kept_secrets(root: &Path) -> Vec<SecretFact> {
     if !root.is_dir() {
         return Vec::new();
@@ -104,8 +104,8 @@ fn kept_secrets(root: &Path) -> Vec<SecretFact> {
     let mut known = Vec::new();
     for state in states {
         let of_this = of_state(&state.desired(), Some(&reader));
-        // If a state refers to secrets but its files on this machine contain none, the secrets of the machine are not
-        // fully known.
+        // A state that refers to secrets must have files with secrets on this machine. Otherwise, the secrets of the
+        // machine are not fully known.
         if state.secrets().is_empty() || of_this.iter().any(|known| matches!(known, SecretFact::Secret(_))) {
             known.push(SecretFact::Told);
         }

@@ -20,8 +20,8 @@ use crate::plan::plan;
 use crate::redaction::error_text;
 use crate::{facts, last_applied, machine};
 
-/// The timeout for reading the facts and making the plan. All tries to reach the metadata service, and then a store,
-/// take less time.
+/// The timeout for reading the facts and making the plan. It is long enough for all tries to reach the metadata
+/// service, followed by all tries to reach a store.
 const WITHIN: Duration = Duration::from_secs(100);
 
 /// The facts and the plan, and the secrets of the plan.

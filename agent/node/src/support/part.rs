@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::doctor::deadline::run_in_thread;
 
-/// Maximum size of a file in a bundle, in bytes. Only the end of a longer file is kept, which is the newest part of a
-/// journal.
+/// Maximum size of a file in a bundle, in bytes. If a file is longer, only its end is kept: the end of a journal is its
+/// newest part.
 pub const LONGEST: usize = 4 << 20;
 
-/// How many bytes before the kept end are redacted too, so that a key that begins before the kept end is recognized.
-/// No key is longer than this margin.
+/// If only the end of a file is kept, this many bytes before the end are redacted, too. So a key that begins before the
+/// end is recognized. No key is longer than this margin.
 const MARGIN: usize = 64 << 10;
 /// How long the redaction of a part may take. A part that takes longer is left out.
 const REDACTION: Duration = Duration::from_secs(60);

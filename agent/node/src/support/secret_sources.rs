@@ -26,13 +26,13 @@ const LONGEST: u64 = 1 << 20;
 /// A fact about the secrets of this machine.
 #[derive(Clone)]
 pub enum SecretFact {
-    /// A secret: from the store, a private key, or a login.
+    /// A secret value: a secret of the store, a private key, or a login.
     Secret(String),
     /// Free text, in which anything may be secret.
     FreeText(String),
     /// A text that is no secret, because it is made only from fields with a fixed meaning.
     Public(String),
-    /// The path and the text of a file. The text is free text, unless a state lists the path (`Path`).
+    /// The path and the text of a file. The text counts as free text, unless a fact of the kind `Path` has the same path.
     File(String, String),
     /// The path of a file that a state lists together with the file's secrets.
     Path(String),
@@ -89,7 +89,7 @@ pub async fn of_environment(root: &Path, known: &[SecretFact]) -> Vec<SecretFact
     known
 }
 
-/// The texts of files that may be secret, found without a store.
+/// The texts of the files on this machine that may be secret. Needs no store.
 pub async fn of_files(root: &Path) -> Vec<SecretFact> {
     // If the root is missing, no secrets of a machine below this root can be in the journal.
     if !root.is_dir() {
@@ -177,8 +177,8 @@ fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<SecretFact>) {
     }
 }
 
-/// The texts of a file at the places of its secret pieces. If the file has changed and does not match the pieces,
-/// returns the whole text.
+/// The secret parts of a file's text: the parts between the literal texts in `pieces`. If the file has changed and does not match the
+/// pieces, returns the whole text.
 fn secrets_in(pieces: &[SecretPiece], text: &str) -> Vec<String> {
     let mut secrets = Vec::new();
     let mut rest = text;

@@ -1,4 +1,5 @@
-//! The program of a package. After the trial, the package manager installs the ordered version from the repositories of this machine.
+//! The program of a package. After the agent has tried the ordered version ([`super::trial`]), the package manager installs this version
+//! from the repositories of this machine.
 //!
 //! The scripts of the packages leave running processes alone (`packaging/nfpm/after-install`), and needrestart does not run. So this
 //! process sees the end of the installation, and restarts the services as after every other switch.
@@ -13,7 +14,8 @@ use crate::machine;
 use crate::redaction::error_text;
 
 impl Change<'_> {
-    /// Checks that the repositories have the ordered packages, and the installed packages, which a rollback needs.
+    /// Checks that the repositories have the ordered packages. The repositories must also have the packages that are installed now, because
+    /// a rollback installs these packages.
     pub(super) fn find_packages(&self) -> Result<()> {
         let present = self.present_packages()?;
         service_manager::doing("looking for the packages of kops-agent");
@@ -54,8 +56,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Reinstalls the previous packages, and restarts the services that started before the reinstallation. Returns a description of the
-    /// result.
+    /// Reinstalls the previous packages. Then restarts each service that does not run, or that started before the reinstallation. Returns a
+    /// description of the result.
     pub(super) async fn take_packages_back(&self, services: &[Service]) -> String {
         let Place { host, path, .. } = self.place;
         service_manager::doing("installing the previous version of kops-agent");
@@ -70,8 +72,7 @@ impl Change<'_> {
         }
     }
 
-    /// Installs the previous packages. Returns a problem if these packages have a different program than before the
-    /// switch.
+    /// Installs the previous packages. Returns a problem if these packages have a different program than before the upgrade.
     fn restore(&self) -> Result<Option<String>> {
         let Place { host, path, .. } = self.place;
         host.restore_packages()?;
@@ -86,7 +87,7 @@ impl Change<'_> {
         )))
     }
 
-    /// Finishes a switch whose process was killed. Installs the ordered packages completely, or reinstalls the previous packages if the
+    /// Finishes an upgrade whose process was killed. Installs the ordered packages completely, or reinstalls the previous packages if the
     /// present program is not the ordered program. Returns whether this call replaced the program. After a replacement, this process must
     /// exit, because it may run the replaced program.
     pub(super) async fn finish_interrupted(&self) -> Result<bool> {
@@ -109,13 +110,13 @@ impl Change<'_> {
             }
             (false, true) => {
                 let _lock = machine::lock(true, host).await?;
-                log::warn!("an interrupted switch has installed a different program than ordered");
+                log::warn!("an interrupted upgrade has installed a different program than ordered");
                 let other = self.restore().map_err(|error| not_replaced(self.not_restored(&error)))?;
                 let services = host.services(&RESTARTED)?;
                 if let Err(error) = host.restart_on_program(path, &services).await {
                     log::warn!("the previous packages are installed, but {error}");
                 }
-                // The next process runs the present program, and reports.
+                // The problem is only logged. The next process, which runs the present program, reports to the cluster.
                 if let Some(problem) = other {
                     log::error!("{problem}");
                 }

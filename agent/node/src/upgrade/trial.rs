@@ -29,7 +29,8 @@ const PLANNED_WITHIN: Duration = Duration::from_secs(300);
 /// How long the program may take to write its own resources. The program may wait for another run, which may download and restart
 /// components.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(900);
-/// The services of this program. Adding or removing a service changes the mode of the node, and not only the version.
+/// The services of this program. An upgrade must not add or remove one of them, because this would change the mode of the node, and not
+/// only the version.
 const SERVICES_OF_MODES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
 /// The maximum number of bytes that are read from each output of the program.
 const LARGEST_OUTPUT: u64 = 1 << 20;
@@ -40,7 +41,7 @@ const LONGEST_QUOTE: usize = 300;
 
 pub(super) struct Trial<'a> {
     pub(super) program: &'a str,
-    /// The path of the program after the switch.
+    /// The path at which the program will be installed.
     pub(super) path_to_be: &'a str,
     pub(super) conf: &'a Path,
     pub(super) root: &'a Path,
@@ -56,7 +57,7 @@ impl Trial<'_> {
         match printed.split_whitespace().nth(1) == Some(version) {
             true => Ok(()),
             false => Err(not_replaced(format!(
-                "the new program is another version: `--version` prints {:?}, and the program file has {version:?}",
+                "the new program is not the version of the program file: `--version` prints {:?}, but the program file has {version:?}",
                 one_line(printed.trim(), LONGEST_QUOTE)
             ))),
         }
@@ -66,7 +67,7 @@ impl Trial<'_> {
     /// once.
     pub(super) async fn follows(&self) -> Result<(), Failure> {
         let mut follow = self.command();
-        // The trial uses the arguments of this process, which come from the service's unit.
+        // The new program gets the arguments of this process, which come from the service's unit.
         follow.args(std::env::args_os().skip(1)).arg("--check");
         let output = self.run(&mut follow, FOLLOWED_WITHIN).await?;
         match output.status.code() {
@@ -87,8 +88,9 @@ impl Trial<'_> {
         }
     }
 
-    /// Compares this node with its wanted configuration. If that configuration waits for other machines or was rolled back, compares with
-    /// the last applied configuration. `noted` are resources that count as the agent's own, besides the resources that this program knows.
+    /// Compares this node with its wanted configuration. If this configuration is only for new machines or was rolled back, compares with
+    /// the last applied configuration. `noted` lists resources that also count as the agent's own, in addition to the resources that this
+    /// program knows.
     pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, Failure> {
         // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. This process has the lock, so `verify`
         // cannot write the record either.
@@ -121,7 +123,7 @@ impl Trial<'_> {
         verify
     }
 
-    /// A command of the program, which plans for its path after the switch.
+    /// A command of the program. The program plans as if it were already installed at `path_to_be`.
     fn command(&self) -> Command {
         let mut command = Command::new(self.program);
         command.env(PATH_TO_BE, self.path_to_be).stdin(Stdio::null());

@@ -229,8 +229,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Adds containerd and its tools, by the settings of the cluster. As in kOps, the containerd version of a group changes
-    /// its containerdConfig, but not its downloads.
+    /// Adds containerd and its tools, by the settings of the cluster. As in kOps, a containerd version in the group's settings changes the
+    /// group's containerdConfig, but not the downloads.
     fn containerd(&mut self, arch: Architecture) {
         let Some(containerd) = &self.inputs.cluster.spec.containerd else {
             self.problems.add("spec.containerd", "it is missing, but a completed cluster spec always has it");

@@ -17,7 +17,7 @@ const DISCOVERY_CA: &str = "discovery-ca";
 pub(super) struct KeysetNames {
     /// Key sets whose certificates and ids the configuration contains.
     pub(super) trusted: BTreeSet<String>,
-    /// Keysets. The configuration contains only the id of each.
+    /// Key sets of which the configuration contains only the ids.
     pub(super) named: BTreeSet<String>,
 }
 

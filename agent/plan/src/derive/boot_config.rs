@@ -96,8 +96,8 @@ pub(super) fn api_server_ips(
     }
 }
 
-/// Returns the private addresses that are inside the cluster's networks, and all IPv6 addresses. An address is repeated for each matching
-/// range, as in upstream.
+/// Returns the private addresses that are inside the cluster's networks, and all IPv6 addresses. An address in several networks is returned
+/// several times, as in upstream.
 fn within_networks(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> Vec<String> {
     let networking = &inputs.cluster.spec.networking;
     let is_ipv6_only =

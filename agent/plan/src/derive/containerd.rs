@@ -23,10 +23,10 @@ pub(super) fn containerd_config(inputs: &Inputs<'_>) -> Option<ContainerdConfig>
     Some(config)
 }
 
-/// The field `NvidiaGPU`. The field is set if the cluster or the group has settings for GPUs, even if they disable GPUs.
+/// The field `NvidiaGPU`. The field is set if the cluster or the group has settings for GPUs, even settings that disable GPUs.
 ///
-/// Upstream merges the group's settings into the cluster's in memory, so its result can depend on the order of groups. In this function,
-/// groups do not affect each other.
+/// Upstream changes the cluster's settings in memory when it merges a group's settings into them. So upstream's result can depend on the
+/// order of the groups. In this function, groups do not affect each other.
 pub(super) fn nvidia_gpu(inputs: &Inputs<'_>) -> Option<NvidiaGPUConfig> {
     let (cluster, group) = both(inputs);
     let of = |containerd: Option<&ContainerdConfig>| {

@@ -85,7 +85,7 @@ impl Url {
         let mut path = repository.path.clone();
         path.push(b'/');
         path.extend_from_slice(&self.path);
-        // A comma would separate two URLs in the list of assets.
+        // A comma in the path is escaped, because the list of assets separates URLs by commas.
         let path = clean(&path);
         let written_path = Some(escape(&path).replace(',', "%2C"));
         Url { path, written_path, ..repository.clone() }
@@ -134,8 +134,8 @@ fn escape(path: &[u8]) -> String {
     percent_encode(path, ESCAPED).to_string()
 }
 
-/// Whether this character may stand in a path that Go prints as it was written in the URL. If a path has any other character, Go prints
-/// the decoded path, escaped anew.
+/// Whether Go keeps the spelling of a path with this character. If a path has a character for which this is false, Go decodes the path and
+/// escapes it anew.
 fn may_stand_in_a_written_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte)
 }

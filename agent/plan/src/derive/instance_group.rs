@@ -5,7 +5,7 @@ use super::Inputs;
 use crate::resolve::Problems;
 use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole};
 
-/// The manager of groups whose machines Karpenter starts.
+/// The value of the field `manager` in groups whose machines Karpenter starts.
 pub(super) const KARPENTER: &str = "Karpenter";
 
 /// Rejects roles that upstream defines but cannot configure.

@@ -13,11 +13,11 @@ pub struct NeededFiles {
     pub keysets: BTreeSet<String>,
     /// The ids of secrets: `<secrets>/<id>`.
     pub secrets: BTreeSet<String>,
-    /// Files below the cluster's folder that may be missing: `config` and `clusteraddons/default` for [`super::Inputs::user_cluster`] and
+    /// Optional files below the cluster's folder: `config` for [`super::Inputs::user_cluster`], and `clusteraddons/default` for
     /// [`super::Inputs::cluster_addons`].
     pub optional: BTreeSet<&'static str>,
-    /// Whether the derivation needs `addons/bootstrap-channel.yaml`. If so, it also uses the manifests that [`addon_manifests`] names, as
-    /// far as they can be read.
+    /// Whether the derivation needs `addons/bootstrap-channel.yaml`. If so, the derivation also uses those manifests of [`addon_manifests`]
+    /// that can be read.
     pub bootstrap_channel: bool,
 }
 

@@ -42,8 +42,8 @@ pub(super) fn networking(inputs: &Inputs<'_>) -> NetworkingSpec {
     }
 }
 
-/// Whether machines need the CNI project's own plugins. Cilium needs them only if it is chained to one of them, portmap, which then handles
-/// host ports.
+/// Whether machines need the CNI project's own plugins. Cilium needs these plugins only if it is chained to the plugin portmap, which
+/// handles host ports.
 pub(super) fn installs_cni_assets(inputs: &Inputs<'_>) -> bool {
     let of = &inputs.cluster.spec.networking;
     match &of.cilium {
@@ -64,7 +64,7 @@ pub(super) fn uses_kubenet(inputs: &Inputs<'_>) -> bool {
     of.kubenet.is_some() || of.gcp.is_some() || of.external.is_some() || of.kopeio.is_some()
 }
 
-/// Whether the maximum number of pods depends on the machine type, so that nodes need their machine type.
+/// Whether the maximum number of pods depends on the machine type. If so, a node must know its machine type.
 pub(super) fn depends_on_machine_type(inputs: &Inputs<'_>) -> bool {
     let of = &inputs.cluster.spec.networking;
     let is_told_cilium = inputs.release.tells_cilium_the_machine_type();

@@ -14,7 +14,7 @@ const SWITCH: &str = "ENABLE_PREFIX_DELEGATION";
 /// github.com/awslabs/amazon-eks-ami).
 const MAX_PODS_OF_FEW_CPUS: u32 = 110;
 const MAX_PODS_OF_MANY_CPUS: u32 = 250;
-/// The smallest size, in multiples of `xlarge`, with more than 30 vCPUs. A size of N has 4 N vCPUs
+/// The smallest N for which an instance type of size `Nxlarge` has more than 30 vCPUs. Such a type has 4 N vCPUs
 /// (docs.aws.amazon.com/ec2/latest/instancetypes).
 const MANY_CPUS: u32 = 8;
 /// Families on the Xen hypervisor, for which the CNI assigns no prefixes (`HypervisorType` in pkg/vpc/vpc_ip_resource_limit.go of

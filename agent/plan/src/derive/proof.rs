@@ -8,20 +8,21 @@ use super::differences::FieldDifference;
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::urls::{hash_and_urls, shown_url};
 
-/// A possible reason why kOps' configuration differs from the derived configuration. kOps used something that is not in the store.
+/// A possible reason why kOps' configuration differs from the derived configuration. In each case, kOps used an input that is not in the
+/// store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Addresses of load balancers, which only the cloud knows.
     LoadBalancerAddresses,
     /// The older Kubernetes version of workers, which kOps keeps while the control plane is upgraded.
     WorkersHeldBack,
-    /// The machine type, if it comes from the cloud's default or API.
+    /// The machine type, if kOps got it from the cloud's default or API.
     MachineType,
     /// The hashes and URLs of downloads, which depend on kOps' release and environment.
     Downloads,
     /// Fields that only older kOps releases write.
     OlderRelease,
-    /// Another kOps release, which may write other fields, or write the fields in another order or spelling.
+    /// A different kOps release, whose fields may differ in name, order or spelling.
     OtherRelease,
 }
 
@@ -101,8 +102,8 @@ const OF_OLDER_RELEASES: [&str; 8] = [
     "UsesLegacyGossip",
 ];
 
-/// The likely reasons, the most likely first. `pinned` has the differences and the unknown fields of the pinned file, if the file is
-/// readable. Without `pinned`, the result has all reasons that are possible for this group.
+/// The likely reasons, the most likely first. `pinned` has the differences and the unknown fields of kOps' configuration file, if this file
+/// is readable. Without `pinned`, the result has all reasons that are possible for this group.
 pub fn reasons(inputs: &Inputs<'_>, pinned: Option<(&[FieldDifference], &[String])>) -> Vec<Reason> {
     let Some((differences, unknown_fields)) = pinned else {
         return ALL.into_iter().filter(|reason| reason.is_possible(inputs)).collect();

@@ -10,7 +10,7 @@ use kops_agent_spec::facts::Architecture;
 pub(super) const KUBERNETES: &str = "https://dl.k8s.io/release";
 /// The URL from which kOps downloads GCE's credential provider.
 pub(super) const GCP_BINARIES: &str = "https://artifacts.k8s.io/binaries/cloud-provider-gcp/v35.0.0";
-/// The URL from which kOps 1.34 downloads GCE's credential provider. kOps 1.34 contains its hashes.
+/// The URL from which kOps 1.34 downloads GCE's credential provider. kOps 1.34 contains the hashes of this program.
 pub(super) const GCP_BINARIES_OF_1_34: &str =
     "https://storage.googleapis.com/k8s-staging-cloud-provider-gcp/auth-provider-gcp";
 

@@ -103,7 +103,8 @@ pub(super) struct Addon {
     pub(super) manifest: String,
 }
 
-/// All of kOps' own addons in the text of the bootstrap channel, also entries for other Kubernetes versions than the cluster's.
+/// All of kOps' own addons in the text of the bootstrap channel. These include entries for other Kubernetes versions than the cluster's
+/// version.
 pub(super) fn addons_of(text: &str) -> Result<Vec<Addon>, SpecError> {
     let channel = Channel::parse(text.as_bytes(), BOOTSTRAP_CHANNEL, KopsRelease::NEWEST)?;
     if !channel.is_bootstrap {
@@ -141,7 +142,8 @@ fn images_in(manifest: &str, path: &str, problems: &mut Problems) -> BTreeSet<St
     images
 }
 
-/// The images that the kOps release uses in an addon whose manifest is missing. Has only images that machines on AWS may pull in advance.
+/// The images that the kOps release uses in an addon whose manifest is missing. Returns only images that machines on AWS may pull in
+/// advance.
 fn images_of_release(inputs: &Inputs<'_>, addon: &str) -> Vec<String> {
     let spec = &inputs.cluster.spec;
     let images = match addon {

@@ -14,11 +14,12 @@ use super::pod::{Container, Critical, HttpGet, Pod, Probe, SecurityContext};
 
 pub const UNIT: &str = "kops-agent-addons.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-addons.service");
-/// Path of the service's settings. The unit's text has the same path.
+/// Path of the service's settings. The text of the unit must name this path.
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 /// The pod that mirrors the service's readiness.
 pub(crate) const MIRROR: &str = "kops-agent-addons";
-/// Image of the mirror pod if the containerd configuration has no sandbox image. It is containerd's default. The container does nothing.
+/// Image of the mirror pod if the containerd configuration names no sandbox image. This image is containerd's default sandbox image, and
+/// its container does nothing.
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
 /// The user of the mirror pod's container. It is the image's own user, which owns no files.
 const PAUSE_UID: i64 = 65535;
@@ -32,7 +33,6 @@ pub struct AddonsService {
     pub program: String,
 }
 
-/// Adds the service if this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;

@@ -7,7 +7,6 @@ use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::CloudProvider;
 
-/// Adds the udev rules on Azure.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.cloud_provider() != CloudProvider::Azure {
         return;

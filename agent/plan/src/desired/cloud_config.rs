@@ -38,8 +38,8 @@ fn add_file(node: &NodeConfig, path: &str, for_aws_controller: Vec<String>, stat
         _ => global(&[]),
     };
     let file = File::new(path, content);
-    // On OpenStack, the file contains the cloud's credentials. Upstream lets all users read it. Here only root may read it, because no
-    // program of kOps does: the cloud controller manager (not root) and the CSI driver mount the Secret `openstack-project` instead
+    // On OpenStack, the file contains the cloud's credentials. Upstream lets all users read the file. Here only root may read it, because
+    // no program of kOps reads it: the cloud controller manager (not root) and the CSI driver mount the Secret `openstack-project` instead
     // (upup/models/cloudup/resources/addons/openstack.addons.k8s.io, storage-openstack.addons.k8s.io). On other clouds, programs of kOps
     // mount the file, which contains no secrets.
     let is_login = node.cloud_provider() == CloudProvider::Openstack;

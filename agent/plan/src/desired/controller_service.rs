@@ -11,7 +11,7 @@ use crate::resource::{DesiredState, File, Mode, Symlink, Unit};
 use super::{certificates, kops_controller, own_service};
 
 pub const UNIT: &str = "kops-agent-controller.service";
-/// The configuration of the service, which kOps wrote for its own kops-controller.
+/// The file with the configuration of the service. kOps wrote this configuration for its own kops-controller.
 pub const CONF: &str = "/etc/kubernetes/kops-controller/config.yaml";
 pub const KUBECONFIG: &str = "/etc/kubernetes/kops-controller/kubeconfig";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.service");
@@ -30,7 +30,6 @@ pub struct ControllerService {
     pub serves_machines: bool,
 }
 
-/// Adds the service if this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;

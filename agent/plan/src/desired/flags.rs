@@ -3,8 +3,8 @@
 //! An unset value gives no flag. As in upstream's pkg/flagbuilder, an empty string, an absent value
 //! and an empty list are unset. A plain number or bool always gives a flag.
 //!
-//! The functions that write flags or a configuration file take a config apart without `..`. So a new field does not compile until it is
-//! written, or has `_` and the reason why it is not written there.
+//! The functions that write flags or a configuration file destructure a config without `..`. So these functions do not compile with a new
+//! field until they write the field, or name the field with `_` and the reason why they do not write it.
 
 use std::collections::BTreeMap;
 

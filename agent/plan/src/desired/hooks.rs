@@ -12,7 +12,6 @@ use super::unit_file::{UnitFile, command_line};
 /// containerd's client, with the namespace of kubelet's containers.
 const CTR: [&str; 3] = ["/usr/bin/ctr", "--namespace", "k8s.io"];
 
-/// Adds a unit for each hook.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let files: BTreeSet<&str> = node.file_assets.iter().map(|asset| asset.path.as_str()).collect();
     for hook in &node.hooks {

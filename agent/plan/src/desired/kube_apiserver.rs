@@ -19,7 +19,6 @@ pub(super) use pod::Published;
 /// Name of the API server's pod, directory and log.
 const NAME: &str = "kube-apiserver";
 
-/// Adds the API server, if this machine runs an API server.
 pub(super) fn add(node: &NodeConfig, published: Published, state: &mut DesiredState) {
     let Some(api_server) = &node.api_server else { return };
     credentials::add(node, api_server, state);

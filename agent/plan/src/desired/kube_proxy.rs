@@ -53,7 +53,7 @@ fn pod(node: &NodeConfig, config: &KubeProxyConfig) -> Pod {
         None,
     );
     if node.uses_gossip() {
-        // protokube writes the API server's addresses into `/etc/hosts`.
+        // kube-proxy finds the API server's addresses in `/etc/hosts`, because protokube writes them into this file.
         pod.mount(&mut container, "etchosts", "/etc/hosts", Access::ReadOnly);
     }
     let lock = "/run/xtables.lock";

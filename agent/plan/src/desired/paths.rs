@@ -37,7 +37,7 @@ pub(crate) const KUBE_SCHEDULER_CONFIG: &str = "/var/lib/kube-scheduler/config.y
 pub(super) const CONTAINERD_SYSCONFIG: &str = "/etc/sysconfig/containerd";
 /// Directory with the mirrors of each registry. containerd watches this directory.
 pub const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
-/// containerd's template for a CNI configuration, which replaces kubenet.
+/// containerd's template for a CNI configuration. The configuration replaces the kubenet plugin.
 pub(super) const CONTAINERD_CNI_TEMPLATE: &str = "/etc/containerd/config-cni.template";
 /// Environment variables of the whole machine, including the egress proxy's variables.
 pub(super) const ENVIRONMENT: &str = "/etc/environment";

@@ -45,8 +45,8 @@ kernel.panic = 10
 kernel.panic_on_oops = 1
 ";
 
-/// AWS reuses the IP addresses of a subnet. By default, Linux does not collect stale ARP entries while it has fewer
-/// than 128 entries, so a new machine can be unreachable (kubernetes/kubernetes#23395).
+/// AWS reuses the IP addresses of a subnet. By default, Linux keeps stale ARP entries while it has fewer than 128 entries. A new machine
+/// with a reused address can then be unreachable (kubernetes/kubernetes#23395).
 const AWS: &str = "
 net.ipv4.neigh.default.gc_thresh1=0
 ";

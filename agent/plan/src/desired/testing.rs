@@ -111,7 +111,6 @@ impl Machine {
         resolve(inputs)
     }
 
-    /// The problems that `resolve` reports.
     pub(super) fn problems(&self) -> String {
         self.resolve().unwrap_err().to_string()
     }

@@ -43,7 +43,7 @@ impl Upkeep {
         let mut state = DesiredState::default();
         for [(service, text), (timer, timer_text)] in SERVICES {
             let text = text.replace(PACKAGED_PROGRAM, &self.program).replace(BOOT_CONFIG, &self.conf);
-            // The service is a plain file, not a `Unit`, for two reasons. Only its timer starts it. A run that the service starts must not
+            // The service is a plain file, not a `Unit`: only its timer starts the service, and a run that the service started must not
             // stop the service.
             state.add(File::text(format!("{UNITS}/{service}"), text));
             state.add(Unit::new(timer, timer_text));

@@ -1,13 +1,13 @@
 //! Decides which units and static pods are up to date on a working machine that the agent has no record of. A unit or static pod is up to
 //! date if it runs with the present files, and outdated if it started before a file changed.
 //!
-//! There is no record of a machine that nodeup made, or whose record was lost. A unit or static pod counts as up to date if its processes
-//! are younger than all files that they read. Without this rule the first run would restart everything. If its processes are older than
-//! one of these files, it is restarted. nodeup has a similar rule for fewer files (upup/pkg/fi/nodeup/nodetasks/service.go,
-//! `SmartRestart`).
+//! The agent has no record if nodeup made the machine, or if the record was lost. A unit or static pod counts as up to date if its
+//! processes are younger than all files that they read. Without this rule the first run would restart everything. If its processes are
+//! older than one of these files, the unit or static pod is restarted. nodeup has a similar rule for fewer files
+//! (upup/pkg/fi/nodeup/nodetasks/service.go, `SmartRestart`).
 //!
-//! A certificate that nodeup has issued anew restarts nothing while the loaded certificate is not due for renewal ([`super::reading`]). The
-//! oldest text that nodeup wrote bounds the age of the loaded certificate.
+//! A certificate that nodeup has issued anew restarts nothing while the loaded certificate is not due for renewal ([`super::reading`]).
+//! The loaded certificate cannot be older than the oldest text that nodeup wrote.
 //!
 //! Times are less reliable than digests, so a doubtful time restarts nothing. A time is doubtful if a process has no known start, or if a
 //! file is from the future, as after the clock was set back.
@@ -42,12 +42,12 @@ pub struct Times {
 pub struct FirstSight {
     /// Units and static pods that run with the present files.
     pub current: Vec<Started>,
-    /// Units and static pods to restart. Each comes with a file that changed after the unit or pod read the file.
+    /// Units and static pods to restart, each with a file that has changed since the unit or pod read it.
     pub outdated: Vec<(ResourceId, ResourceId)>,
 }
 
-/// Records that each running unit and each present static pod has read the observed files. Skips units and pods with a recorded reading,
-/// and units and pods that started before one of their files changed.
+/// Records that each running unit and each present static pod has read the observed files. Skips units and pods whose reading is already
+/// recorded, and units and pods with a file that has changed since their start.
 pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, times: &Times) -> FirstSight {
     let mut sight = FirstSight::default();
     let first = times.first(desired);
@@ -110,8 +110,8 @@ fn unread_by_systemd<'a>(unit: &Unit, read: &[&'a ResourceId], times: &Times) ->
 }
 
 /// Compares the write times of the files in `read` with `started`, the start time of the processes that read them. If only certificates
-/// are newer, the result has an estimated renewal time of the loaded certificates. The estimate assumes that the loaded certificates have
-/// the lifetime of the present ones, and that they were issued at `first` or later.
+/// were written after `started`, the result has an estimated renewal time of the loaded certificates. The estimate assumes that the loaded
+/// certificates have the same lifetime as the present certificates, and were issued at `first` or later.
 fn unread_since(
     started: u64,
     first: Option<u64>,

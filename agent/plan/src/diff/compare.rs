@@ -49,7 +49,7 @@ pub(super) fn changes(
     }
 }
 
-/// The properties of a simple resource that differ from `present`. Without `present`, all properties.
+/// The properties of a simple resource that differ from `present`. If `present` is `None`, returns all properties.
 fn properties(desired: &Resource, present: Option<&Resource>) -> Vec<Change> {
     let present: Vec<(&str, String)> = present.map(named_properties).unwrap_or_default();
     let find = |field: &str| present.iter().find(|(name, _)| *name == field).map(|(_, value)| value.clone());
@@ -163,7 +163,7 @@ fn content_change(
         Content::Certificate(name) | Content::PrivateKey(name) => {
             compared(present, is_reissued(name), || format!("certificate {name}"))
         }
-        // An authority stays the same when it issues a new certificate.
+        // A newly issued certificate does not change its authority.
         Content::Ca(name) => compared(present, false, || format!("authority of certificate {name}")),
         Content::Kubeconfig(kubeconfig) => {
             let name = &kubeconfig.certificate;
@@ -202,8 +202,8 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
     })
 }
 
-/// The change of a text. The change is hidden if no part of the text may be shown. `before` is the present text, with its free text if the
-/// agent has recorded it.
+/// The change of a text. If no part of the text may be shown, the change is hidden. `before` is the present text, with its free text if the
+/// agent has recorded which part is free text.
 pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, after: Text<'_>) -> Change {
     let (before, known) = before.unwrap_or_default();
     let free_text = match known {

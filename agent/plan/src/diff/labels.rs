@@ -16,7 +16,7 @@ pub struct WrongLabel {
     pub wanted: String,
 }
 
-/// The wrong labels of desired files that exist.
+/// The wrong labels of the desired files that exist on the machine.
 pub type WrongLabels = BTreeMap<ResourceId, WrongLabel>;
 
 /// Adds the corrections of the labels in `wrong` to the plan.
@@ -24,8 +24,7 @@ pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
     for (id, WrongLabel { found, wanted }) in wrong {
         let change = Change::Set { field: "SELinux label".into(), from: found.clone(), to: wanted.clone() };
         match plan.steps.iter_mut().find(|step| step.resource == *id) {
-            // The label is corrected first, so that it is correct before a program uses the file. For this reason, new files also get their
-            // label first.
+            // The label is corrected first, so that it is correct before a program uses the file. This is also the order for new files.
             Some(step) => step.changes.insert(0, change),
             None => {
                 let (stage, resource) = (Stage::from_resource(id), id.clone());

@@ -134,7 +134,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Removes unset fields that Go prints, depending on the object's kind.
+/// Removes fields that Go prints although they are unset. The object's kind decides which fields these are.
 fn drop_unset(object: &mut Mapping) {
     match object.get("kind").and_then(Value::as_str) {
         // kubelet reports a pod's status itself, so an empty status in a file has no meaning.

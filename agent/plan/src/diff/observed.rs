@@ -65,8 +65,8 @@ pub struct ObservedFile {
     pub free_text: Option<FreeText>,
 }
 
-/// Describes the contents that are equivalent for a file's readers. A file with an invalid certificate has no such description, because the
-/// file must be replaced.
+/// Describes the contents that are equivalent for a file's readers. A file with an invalid certificate has no `Serves`, because the file
+/// must be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serves {
     /// A digest that all equivalent contents share.
@@ -96,7 +96,7 @@ pub enum ObservedContent {
     Unknown {
         /// Why the desired content is unknown.
         why: String,
-        /// Whether the file is known to differ from the agent's last version. Also true if the file is missing and is only treated as
+        /// Whether the file is known to differ from the agent's last version. Also true if the file is missing and the agent treats it as
         /// present.
         differs: bool,
     },
@@ -118,7 +118,7 @@ pub struct ObservedUnit {
     pub text: Option<String>,
     /// Whether a user or program changed the text after the agent wrote it. If so, only a text that equals the desired text is correct.
     pub edited: bool,
-    /// The path of the file from which systemd loaded the unit, or of the file to write.
+    /// The path at which the agent reads and writes the unit's file.
     pub path: String,
     /// The desired path of the unit's file. It differs from `path` if an earlier version of the agent wrote the file to `path`.
     pub belongs: String,

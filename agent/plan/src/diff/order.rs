@@ -42,8 +42,8 @@ impl Order {
     }
 }
 
-/// The units without which no pod runs: the container runtime, kubelet, and the units that must start before one of them, with their
-/// dependencies. A failure or a delay of any other unit does not delay pods.
+/// The units without which no pod runs: the container runtime and kubelet, the units that must start before the runtime or kubelet, and the
+/// dependencies of these earlier units. A failure or a delay of any other unit does not delay pods.
 pub fn awaited_units(desired: &DesiredState) -> BTreeSet<String> {
     let mut awaited = Units::from_desired(desired).ordered_before(&[CONTAINER_RUNTIME, KUBELET]);
     awaited.extend([CONTAINER_RUNTIME, KUBELET].map(str::to_owned));
@@ -72,7 +72,7 @@ struct Units<'a> {
     names: BTreeSet<&'a str>,
     /// For each unit, the units that come before it.
     after: BTreeMap<&'a str, BTreeSet<&'a str>>,
-    /// For each unit, the units that it needs to start.
+    /// For each unit, its dependencies: the units in its `Requires=`, `Wants=` and `BindsTo=`.
     needs: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
 
@@ -142,8 +142,8 @@ fn drop_in(resource: &Resource) -> Option<(&str, &str)> {
     Some((drop_in_of_path(path)?, text))
 }
 
-/// The units that a unit's `[Unit]` section names as its order or dependencies (systemd.unit(5)). Each comes with the directive that names
-/// it, such as `After`.
+/// The units that a unit's `[Unit]` section names, in directives for the start order and for dependencies (systemd.unit(5)). Each unit
+/// comes with the directive that names it, such as `After`.
 fn named_units(text: &str) -> Vec<(&str, &str)> {
     let mut section = "";
     // A line that ends with a backslash continues in the next line.

@@ -35,7 +35,7 @@ fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
             ),
             Keeping::Left,
         )),
-        // If the distribution includes the unit, the agent has no text for it, so the override replaces no text of the agent.
+        // The agent has no text for a unit that the distribution includes. So an override of this unit replaces no text of the agent.
         Override::Unit(path) => {
             let desired = unit.text.as_deref()?;
             let is_same = present.text.as_deref().is_some_and(|text| is_same_unit(text, desired));

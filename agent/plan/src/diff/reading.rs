@@ -1,8 +1,9 @@
 //! Decides whether a changed file restarts the unit or static pod that has read the file.
 //!
-//! A reading records what the unit or pod read when it started, in two digests: of the bytes, and of their meaning. A change of the
-//! bytes alone restarts nothing: a certificate of the same authority for the same names, or a text in another notation. nodeup issues
-//! all certificates anew at every boot. A certificate that is due to be renewed is the exception: its reader restarts.
+//! A reading records what the unit or pod read when it started, in two digests: of the bytes, and of their meaning. A change of
+//! only the bytes restarts nothing. For example, a text is in another notation, or a new certificate has the same authority and the
+//! same names: nodeup issues all certificates anew at every boot. A certificate that is due to be renewed is the exception: its
+//! reader restarts.
 
 use std::fmt;
 
@@ -31,7 +32,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Makes a reading from these resources and, for a unit, from its text. `text` is the unit's present text and its desired text.
+    /// Makes a reading from these resources and, for a unit, from its text. `text` has two texts of the unit: the present text, then the
+    /// desired text.
     pub(super) fn new<'a>(
         text: Option<[&str; 2]>,
         read: impl Iterator<Item = &'a ResourceId>,
@@ -58,8 +60,8 @@ impl Reading {
         Reading { bytes, meaning: Some(meaning), due }
     }
 
-    /// Makes a reading with the meaning of this reading but with unknown bytes. The certificates are due at `due`, or at their own time if
-    /// that is earlier.
+    /// Makes a reading with unknown bytes, and with the same meaning as this reading. The certificates are due at `due`, or earlier if this
+    /// reading has an earlier renewal time.
     pub(super) fn of_earlier_bytes(self, due: u64) -> Reading {
         Reading { bytes: UNSEEN.into(), due: Some(self.due.map_or(due, |own| own.min(due))), ..self }
     }
@@ -142,7 +144,7 @@ pub(super) fn kept(desired: &DesiredState, observed: &ObservedState, plan: &Plan
             resource: id.clone(),
             why: format!(
                 "its certificates were issued anew for the same names by the same authority; it reads the \
-                 new certificates at its next restart, with its next change or at {} at the latest",
+                 new certificates at its next restart, which is at {} at the latest",
                 timestamp(until)
             ),
             keeping: Keeping::Loaded,

@@ -115,7 +115,7 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
     (steps, kept)
 }
 
-/// The step that removes a resource. A drop-in is removed in an early stage, so that its unit restarts without it.
+/// The step that removes a resource. A drop-in is removed in an early stage, so that the unit restarts without the drop-in.
 fn step(id: &ResourceId, changes: Vec<Change>) -> Step {
     let stage = if drop_in_of(id).is_some() { Stage::Files } else { Stage::Removals };
     Step { stage, resource: id.clone(), action: Action::Remove, changes }

@@ -53,7 +53,7 @@ fn due<'a>(plan: &'a Plan, desired: &DesiredState) -> BTreeSet<&'a str> {
     names.filter(|name| !is_replaced(name)).collect()
 }
 
-/// The name of the certificate to which a file belongs. The file holds the certificate, its private key, or a kubeconfig with it.
+/// The name of the certificate to which a file belongs. The file holds the certificate, its private key, or a kubeconfig that contains both.
 fn certificate_in<'a>(desired: &'a DesiredState, id: &ResourceId) -> Option<&'a str> {
     match desired.get(id)? {
         Resource::File(file) => match &file.content {
@@ -79,7 +79,7 @@ fn restart(
         Change::Restart { because } => Some(because),
         _ => None,
     })?;
-    // If an interrupted run left a restart undone, `because` is empty, because this plan changes no file of the unit or pod.
+    // If an interrupted run left a restart undone, this plan changes no file of the unit or pod. So `because` is empty.
     let is_left_due = interrupted == Interrupted::Yes
         && because.is_empty()
         && match desired.get(&step.resource)? {

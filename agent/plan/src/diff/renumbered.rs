@@ -7,8 +7,8 @@ use super::plan::Plan;
 use super::step::Change;
 use crate::resource::{Kind, Resource, ResourceId};
 
-/// The observed file or directory, as it is after the plan has changed users and groups. If the number of its owner or
-/// group changes, the file keeps the old number.
+/// The observed file or directory after the plan has changed users and groups. If the plan changes the uid of the owner
+/// or the gid of the group, the file keeps the old number.
 pub(super) fn as_left<'a>(present: &'a Observed, plan: &Plan) -> Cow<'a, Observed> {
     let (owner, group) = match present {
         Observed::File(file) => (&file.access.owner, &file.access.group),

@@ -27,8 +27,9 @@ pub enum Stage {
     /// The container runtime, and the units that must start before it.
     Runtime,
     Images,
-    /// The files of static pods, one after another: etcd, the API server, then the others. This stage comes before the stage of kubelet,
-    /// which must not be newer than the API server (Kubernetes' version skew policy). The present kubelet runs the changed pods.
+    /// The files of static pods, one after another: etcd, the API server, then the others. This stage comes before kubelet's stage,
+    /// because kubelet must not be newer than the API server (Kubernetes' version skew policy). The present kubelet runs the changed
+    /// pods.
     Pods,
     /// All other units, in start order. kubelet is the last unit.
     Services,

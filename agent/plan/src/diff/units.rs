@@ -28,8 +28,8 @@ pub fn reading(unit: &Unit, observed: &ObservedState) -> Option<Reading> {
     Some(Reading::new(Some(text), read.into_iter(), observed))
 }
 
-/// The unit's text after the plan has corrected its file. If the file needs no change ([`is_right`]), this is the present text, and
-/// otherwise the desired text.
+/// The unit's text after the plan has corrected its file: the present text if the file needs no change ([`is_right`]), or else the desired
+/// text.
 fn text_in_force<'a>(unit: &'a Unit, observed: &'a ObservedState) -> &'a str {
     // The agent does not manage the text of a distribution's unit.
     let Some(desired) = unit.text.as_deref() else { return "" };

@@ -41,7 +41,7 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
             CHECK,
             format!(
                 "this machine's clock is {}, compared with {nearest}: servers reject this machine's signatures, and certificates \
-                 may seem expired or not yet valid to it",
+                 may seem expired or not yet valid on this machine",
                 differs(*least)
             ),
             SET,

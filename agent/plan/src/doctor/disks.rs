@@ -4,7 +4,7 @@ use super::finding::{Finding, Seen};
 
 const CHECK: &str = "disk";
 
-/// Free bytes below which all programs that write fail.
+/// If fewer bytes than this are free, every program that writes fails.
 const NOTHING: u64 = 64 << 20;
 /// The percentages of free space and free inodes below which kubelet evicts pods and accepts no new pods (`evictionHard` in the defaults of
 /// kubelet and kOps: `nodefs.available<10%`, `nodefs.inodesFree<5%`).

@@ -123,12 +123,12 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
     }
 }
 
-/// The remedy for a problem with the state store. It is complete, because the machine may not have the manual pages.
+/// The remedy for a problem with the state store. The text lists everything to check, because the machine may not have the manual pages.
 const TO_DO_FOR_STORE: &str = "follow the message: check the URL and the files that `kops update cluster --yes` wrote there, the rights of \
      the machine's role, the variables in /etc/sysconfig/kops-configuration, or the network, DNS, and the proxy in /etc/environment";
 
-/// The findings about services. Two failures are only warnings. First, a kops-controller server fails, but another server answers. Second,
-/// the store is unreadable, but the node's configuration is valid without the store.
+/// The findings about services. A failure is only a warning in two cases: a kops-controller server fails but another server answers, or the
+/// store is unreadable but the node's configuration is valid without the store.
 pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding> {
     let is_controller = |service: &Service| service.kind == ServiceKind::KopsController;
     let one_answers =

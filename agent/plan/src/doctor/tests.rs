@@ -8,7 +8,6 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A machine without problems.
 fn healthy() -> Observations {
     let service = |kind, name: &str| Service { kind, name: name.into(), outcome: Outcome::Answers };
     Observations {

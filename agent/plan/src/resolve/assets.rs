@@ -16,7 +16,6 @@ pub struct Asset {
     /// Lower-case hexadecimal SHA-256. `None` if only the publisher knows the hash.
     pub sha256: Option<String>,
     pub url: String,
-    /// Mirror URLs of the file.
     pub mirrors: Vec<String>,
     /// The names of the files in the archive. `None` if this machine has not downloaded the archive yet.
     #[serde(skip)]

@@ -139,8 +139,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
     Some(containerd)
 }
 
-/// The version that the configuration file declares, depending on the containerd that reads it. `installed` is the version of containerd to
-/// install. `None` if kops-agent does not install containerd.
+/// The version that the configuration file declares. The containerd that reads the file must support this version. `installed` is the
+/// version of containerd to install. `None` if kops-agent does not install containerd.
 fn config_version(basis: &Basis<'_>, config: &ContainerdConfig, installed: Option<ContainerdVersion>) -> i64 {
     if basis.release.containerd_configuration_is_of_1() {
         return CONFIG_VERSION_OF_1;

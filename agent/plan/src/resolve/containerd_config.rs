@@ -15,8 +15,8 @@ pub(crate) const CRI_IMAGES: &str = "io.containerd.cri.v1.images";
 /// The plugin that runs containers in containerd 2.
 pub(crate) const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
 
-/// Plugins with settings, each with the first version of the configuration file that has the plugin. For all plugins of containerd 1, this
-/// is version 2.
+/// Plugins with settings, each with the first version of the configuration file that has the plugin. For all plugins of containerd 1, the
+/// first version is 2.
 const PLUGINS: [(&str, i64); 38] = [
     (CRI_OF_1, 2),
     (CRI_IMAGES, 3),
@@ -115,7 +115,8 @@ pub(super) fn check_file(field: &str, text: &str, versions: Versions, problems: 
     let mut values = Vec::new();
     add_values(&[], &file, &mut values);
     for (path, value) in values {
-        // containerd migrates an older file to the newest version before it reads the file, including the names of plugins.
+        // containerd migrates an older file to the newest version before it reads the file, and renames plugins. So only the types of the
+        // values are checked in an older file.
         if version >= versions.written {
             check_value(field, &path, value, Versions { written: version, ..versions }, problems);
         } else {
@@ -187,7 +188,7 @@ pub(super) fn check_value(
     }
 }
 
-/// The reason why containerd ignores a setting. The number says how many keys of the path the warning shows. `None` if containerd reads the
+/// The number of keys of the path that a warning shows, and the reason why containerd ignores the setting. `None` if containerd reads the
 /// setting.
 fn why_ignored(path: &[&str], version: i64) -> Option<(usize, String)> {
     let no_such_key = |above: usize, plugin: &str, below: &[&str]| {

@@ -10,7 +10,7 @@ use toml::Value;
 
 use super::containerd_config::{CRI_IMAGES, CRI_OF_1, CRI_RUNTIME};
 
-/// The top level of the configuration file, in place of a plugin's name.
+/// Used instead of a plugin's name, for the keys at the top level of the configuration file.
 pub(super) const FILE: &str = "";
 const OVERLAYFS: &str = "io.containerd.snapshotter.v1.overlayfs";
 /// Matches any name in the path of a table.
@@ -32,7 +32,7 @@ struct Keys {
     known: &'static str,
 }
 
-/// All types of values except strings. Each has the character that marks it at the end of a known key, and its name in messages.
+/// All types of values except strings: the character that marks the type at the end of a known key, and the type's name in messages.
 const TYPES: [(char, &str); 4] =
     [('?', "true or false"), ('#', "a whole number"), ('*', "a list of strings"), ('/', "a table")];
 const STRING: &str = "a string";
@@ -147,7 +147,7 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
             .min();
         let advice = match nearest.filter(|(distance, _)| *distance <= most) {
             Some((_, nearest)) => format!("write {nearest}"),
-            None => format!("it knows {}; correct or remove it", names().collect::<Vec<_>>().join(", ")),
+            None => format!("it knows {}; correct or remove the key", names().collect::<Vec<_>>().join(", ")),
         };
         Some((at + 1, advice))
     })

@@ -117,7 +117,7 @@ mod tests {
         let ids: Vec<&str> = keys.iter().map(|key| key.key_id.as_str()).collect();
         assert_eq!(ids, ["10", "9"]);
         assert_eq!(keys[0].e, "AQAB");
-        // A modulus of 2048 bits has 256 bytes. ASN.1 puts a zero byte before it, which is removed.
+        // A modulus of 2048 bits has 256 bytes. The zero byte that ASN.1 puts before the modulus is removed.
         assert_eq!(URL_SAFE_NO_PAD.decode(&keys[0].n).unwrap().len(), 256);
     }
 

@@ -61,7 +61,7 @@ pub struct Distribution {
     pub volume_plugin_directory: &'static str,
     /// Whether the distribution includes containerd. If so, the agent configures containerd but does not install it.
     pub brings_containerd: bool,
-    /// The users as which people log in, the most likely user first. Empty if the users are unknown.
+    /// The names with which people log in, the most likely name first. Empty if the names are unknown.
     pub login_users: &'static [&'static str],
     /// The packages of `iptables` and `nft`.
     pub firewall_packages: &'static [&'static str],

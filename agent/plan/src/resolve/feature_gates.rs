@@ -124,7 +124,7 @@ impl<'a> Gates<'a> {
         needs.split(',').filter(|needed| !needed.is_empty() && !self.is_on(needed)).collect()
     }
 
-    /// Checks the gates that no setting names and that are on: by default, by `AllAlpha` or by `AllBeta`.
+    /// Checks the gates that are on although no setting names them. They are on by default, by `AllAlpha` or by `AllBeta`.
     fn check_defaults(&self) -> Result<(), Invalid> {
         let names = TABLE.iter().filter(|(_, columns)| !columns.needs.is_empty()).map(|(name, _)| *name);
         let on = names

@@ -37,7 +37,6 @@ pub enum HookAction {
         /// The image, with registry and tag.
         image: String,
         command: Vec<String>,
-        /// Environment variables of the container.
         environment: BTreeMap<String, String>,
         /// The unit's dependencies.
         order: HookOrder,
@@ -193,9 +192,9 @@ fn container(
     })
 }
 
-/// An image with registry and tag, as containerd's client requires. An image without a registry is from Docker Hub, by the
-/// rule of Docker's references (`splitDockerDomain` in github.com/distribution/reference). Upstream only completes names
-/// without a slash, and containerd then reads `org` in `org/image` as a host.
+/// An image with registry and tag, as containerd's client requires. An image without a registry is from Docker Hub, by the rule of Docker's
+/// references (`splitDockerDomain` in github.com/distribution/reference). Upstream completes only names without a slash. For `org/image`,
+/// containerd would then use `org` as a host.
 fn full_image_name(image: &str) -> String {
     let is_registry = |first: &str| first.contains(['.', ':']) || first == "localhost";
     let image = match image.split_once('/') {

@@ -20,7 +20,7 @@ pub const DISCOVERY_CA: &str = "discovery-ca";
 /// Id of the keyset that signs certificates for the clients of Cilium's etcd cluster.
 pub const CILIUM_ETCD_CLIENTS_CA: &str = "etcd-clients-ca-cilium";
 
-/// Adds a problem for each keypair that the machine uses, if it is missing in the store or lacks its certificate or
+/// Adds a problem for each keypair of this machine that is missing in the store, or that lacks its certificate or
 /// private key.
 pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
     for keyset in used(basis) {

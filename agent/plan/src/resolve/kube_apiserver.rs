@@ -100,16 +100,16 @@ fn config(basis: &Basis<'_>, settings: &APIServerConfig, local_address: Option<&
     if !basis.is_control_plane() {
         name_etcd_of_the_control_plane(&mut config, &basis.config.cluster_name);
     }
-    // Very old clusters have the ordered list `admissionControl`. The API server does not accept its flag
-    // together with `--enable-admission-plugins`.
+    // Very old clusters have the ordered list `admissionControl`. The API server does not accept the flag
+    // `--admission-control` together with `--enable-admission-plugins`.
     if !config.admission_control.is_empty() {
         config.enable_admission_plugins = std::mem::take(&mut config.admission_control);
     }
     config
 }
 
-/// Replaces localhost in etcd's URLs with the members' names. kOps writes the URLs for a machine with its
-/// own etcd member, which a dedicated API server does not have.
+/// Replaces localhost in etcd's URLs with the members' names. kOps writes localhost for machines that run an etcd
+/// member. A dedicated API server runs no etcd member.
 fn name_etcd_of_the_control_plane(config: &mut KubeAPIServerConfig, cluster_name: &str) {
     let named = |url: &str, etcd_cluster: &str| {
         url.replace("127.0.0.1", &format!("{etcd_cluster}.etcd.internal.{cluster_name}"))
@@ -180,8 +180,8 @@ fn serving_names(
     names
 }
 
-/// On Hetzner and OpenStack, the machine's own address, for the API server's certificate. On Hetzner, the API
-/// server also advertises this address. `None` on other clouds.
+/// The machine's own address, for the API server's certificate on Hetzner and OpenStack. On Hetzner, the API server
+/// also advertises this address. `None` on other clouds.
 fn local_address(basis: &Basis<'_>) -> Result<Option<String>, Invalid> {
     let cloud = &basis.facts.cloud;
     let address = match basis.boot.cloud_provider {
@@ -213,7 +213,7 @@ fn global_ipv6_address(facts: &Facts) -> Option<Ipv6Addr> {
 /// The address of the Service `kubernetes`: the first address after the range's network address.
 fn first_address(range: &str) -> Result<IpAddr, Invalid> {
     let range: IpNet =
-        range.parse().map_err(|_| format!("{range:?} is no range of addresses such as 100.64.0.0/13"))?;
+        range.parse().map_err(|_| format!("{range:?} is no address range; use one like 100.64.0.0/13"))?;
     Ok(match range.network() {
         IpAddr::V4(network) => Ipv4Addr::from_bits(network.to_bits().wrapping_add(1)).into(),
         IpAddr::V6(network) => Ipv6Addr::from_bits(network.to_bits().wrapping_add(1)).into(),

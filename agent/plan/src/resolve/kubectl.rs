@@ -14,7 +14,7 @@ use super::{Asset, Problems};
 #[derive(Clone, Debug, Serialize)]
 pub struct Kubectl {
     pub program: Asset,
-    /// The user of the machine who administers the cluster with kubectl. `None` if there is no such user.
+    /// The login user that administers the cluster with kubectl. `None` if the machine has no such user.
     pub user: Option<LoginUser>,
 }
 

@@ -355,15 +355,15 @@ fn provider_id(basis: &Basis<'_>) -> Result<String, Invalid> {
 }
 
 /// The names of kubelet's serving certificate. On AWS, the node name comes before the instance's id if they differ. On other clouds, the
-/// names are the host's own name and the addresses to which the host resolves it (upstream: `kubeletNames` in
+/// names are the host's own name and the addresses to which the host resolves this name (upstream: `kubeletNames` in
 /// nodeup/pkg/model/kubelet.go).
 fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     let facts = basis.facts;
     let Some(aws) = basis.aws() else {
         let mut names = facts.hostname_addresses.clone();
         if is_named_by_us(basis) {
-            // If the host still has its previous name, `names` has the addresses of the previous name, so they are dropped
-            // (`desired/linode.rs`).
+            // If the host still has its previous name, `names` has the addresses of that name. The certificate must not have these
+            // addresses (`desired/linode.rs`).
             names.retain(|_| facts.hostname == basis.node_name.name);
             names.push(basis.node_name.name.clone());
             return names;

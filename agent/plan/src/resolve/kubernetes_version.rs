@@ -26,7 +26,7 @@ impl Serialize for KubernetesVersion {
 
 impl KubernetesVersion {
     /// The newest known minor version. kOps' main branch has no asset hashes for newer versions. The agent also accepts newer versions,
-    /// because upstream's nodeup has no upper bound. The rules of this version apply to them.
+    /// because upstream's nodeup has no upper bound. For newer versions, the agent applies the rules of the newest known version.
     pub const NEWEST_KNOWN_MINOR: u64 = 36;
 
     /// Parses a version. As in upstream, a leading `v` and a missing patch number are allowed. If the text is the URL of a build, the

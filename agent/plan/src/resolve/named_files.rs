@@ -20,7 +20,7 @@ struct Component<'a> {
     seen: Option<Vec<String>>,
     /// The files that kOps writes for the component.
     own: Vec<String>,
-    /// The fields whose value is a path that the component uses, each with this path. An empty path names no file.
+    /// The fields that name a file of the component, each with the path of the file. An empty path names no file.
     named: Vec<(&'static str, &'a str)>,
     /// The fields whose path kOps replaces, each with the user's path and with kOps' path.
     replaced: Vec<(&'static str, &'a str, String)>,

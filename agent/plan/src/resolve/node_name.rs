@@ -78,8 +78,8 @@ fn unread(what: &str) -> Invalid {
     Invalid::new(format!("the name of the node comes from {what}, which could not be read on this machine"))
 }
 
-/// The private DNS name that EC2 derives from an instance's address. Fails for an instance with a resource-based name, which has no such
-/// name.
+/// The private DNS name that EC2 derives from an instance's address. Fails for an instance with a resource-based name, because EC2 derives
+/// no name from its address.
 fn ip_based_name(aws: &AwsFacts) -> Result<String, Invalid> {
     if aws.local_hostname.starts_with(&aws.instance_id) {
         return Err(Invalid::new(format!(

@@ -86,7 +86,7 @@ fn is_known_to_dnf(package: &str) -> bool {
     }
 }
 
-/// Whether a text starts like a package's name, and has only allowed characters: letters, digits, those in `others`, and those of patterns.
+/// Whether a text starts like a package's name, and has only letters, digits, characters in `others`, and the pattern characters `*?[]`.
 fn is_pattern(text: &str, others: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || others.contains(c) || "*?[]".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '*') && text.chars().all(is_allowed)

@@ -9,8 +9,8 @@ use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::redaction::{Redactor, without_credentials};
 use kops_agent_spec::{NodeupConfig, free_text};
 
-/// Maximum length of a problem's text, in characters. A specification may have values of any length, and thousands of problems may name
-/// them.
+/// Maximum length of a problem's text, in characters. A specification may have values of any length, and thousands of problems may quote
+/// such a value.
 const LONGEST: usize = 2_000;
 /// Maximum number of problems of one kind. A specification may have thousands of wrong values, and each possible machine may have a problem
 /// with each value.
@@ -47,7 +47,7 @@ struct Once {
 }
 
 impl Once {
-    /// Adds a problem. `more` is the text that replaces the first problem above [`MOST`].
+    /// Adds a problem. If the list already has [`MOST`] problems, adds a problem with the text `more` instead.
     fn add(&mut self, problem: Problem, more: &str) {
         if self.is_full() || self.known.contains(&problem) {
             return;
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!((all.iter().count(), last(&all)), (MOST + 1, MORE_PROBLEMS.to_owned()));
     }
 
-    /// A search for each of a thousand problems of each machine would take seconds.
+    /// A machine may have a thousand problems. Searching each of them for each machine would take seconds.
     #[test]
     fn free_text_is_searched_once_for_equal_problems() {
         let free_text = ProblemRedactor::new(Redactor::default().hiding_free_text("correct horse"));

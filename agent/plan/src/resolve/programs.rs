@@ -17,7 +17,7 @@ pub struct Program {
     pub content: Content,
 }
 
-/// The programs in `bin/` of containerd's releases since 2.0, which no longer include `containerd-shim` and `containerd-shim-runc-v1`.
+/// The programs in `bin/` of containerd's releases since 2.0. These releases have no `containerd-shim` and no `containerd-shim-runc-v1`.
 const CONTAINERD_2: [&str; 4] =
     ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-stress", "bin/ctr"];
 /// The programs in `bin/` of containerd's 1.x releases.
@@ -46,7 +46,7 @@ impl Assets {
     }
 
     /// The archive of containerd: the user's own archive, or else kOps' archive. The user's archive is found by its file name, because its
-    /// mirror URL differs from its original URL.
+    /// URL may be a mirror's URL.
     pub fn containerd_archive(&self, config: &ContainerdConfig) -> Option<&Asset> {
         let of_user = config.packages.iter().flat_map(|packages| [&packages.url_amd64, &packages.url_arm64]);
         of_user

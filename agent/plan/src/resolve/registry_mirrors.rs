@@ -43,7 +43,8 @@ pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Prob
     }
 }
 
-/// Whether a text is the URL of a mirror. containerd puts `https://` before a text that does not begin with `http`.
+/// Whether a text is the URL of a mirror. The scheme may be missing: containerd puts `https://` before a text that does not begin with
+/// `http`.
 fn is_mirror(url: &str) -> bool {
     let host = authority(url).rsplit('@').next().unwrap_or_default();
     is_host(host)

@@ -56,7 +56,7 @@ pub struct AssetContent {
     pub member: Option<String>,
 }
 
-/// The content of a kubeconfig. Its certificate authority is the certificate's signer.
+/// The content of a kubeconfig. The kubeconfig's certificate authority is the signer of `certificate`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kubeconfig {
     /// Name of the client [`Certificate`](super::Certificate).
@@ -75,7 +75,7 @@ pub enum FreeText {
     /// The values of environment variables in a pod's manifest.
     Variables,
     /// The numbers of the lines that are free text, from 0. All other lines are public. If the agent did not write the present file,
-    /// outputs show a line of it only if this text has an equal public line.
+    /// outputs show only those lines of the present file that equal a public line of this text.
     Lines(BTreeSet<usize>),
 }
 

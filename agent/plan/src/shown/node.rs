@@ -13,7 +13,7 @@ pub fn node(node: &NodeConfig) -> Value {
     document(serde_json::to_value(node).unwrap_or_default())
 }
 
-/// Hides the free text of a document, which kOps passes on without interpreting it, such as the contents of files. Also hides the
+/// Hides the free text of a document: texts that kOps passes on without interpreting them, such as the contents of files. Also hides the
 /// credentials in URLs.
 #[must_use]
 pub fn document(mut document: Value) -> Value {

@@ -12,7 +12,7 @@ const NON_MASQUERADE: &str = "100.64.0.0/10";
 const SERVICES: &str = "100.64.0.0/13";
 const SERVICES_IPV6: &str = "fd00:5e4f:ce::/108";
 const PODS: &str = "100.96.0.0/11";
-/// Possible versions of containerd, each as major and minor version and as text. The two versions have different configuration formats.
+/// Possible versions of containerd: major and minor version, and the full version. The two versions have different configuration formats.
 const CONTAINERD: [((u64, u64), &str); 2] = [((1, 7), "1.7.29"), ((2, 1), "2.1.4")];
 const RUNC: &str = "1.3.0";
 
@@ -113,7 +113,7 @@ fn complete_networking(spec: &mut ClusterSpec) {
     complete(&mut spec.cluster_dns_domain, "cluster.local");
 }
 
-/// Upstream: `BuildOptions` in pkg/model/components/kubelet.go.
+/// Sets kOps' defaults (upstream: `BuildOptions` in pkg/model/components/kubelet.go).
 fn complete_kubelet(kubelet: &mut KubeletConfigSpec) {
     complete(&mut kubelet.cgroup_root, "/");
     complete(&mut kubelet.cluster_domain, "cluster.local");
@@ -122,7 +122,8 @@ fn complete_kubelet(kubelet: &mut KubeletConfigSpec) {
     kubelet.shutdown_grace_period_critical_pods.get_or_insert(Duration::from_seconds(10));
 }
 
-/// Adds an image to each component for which the user set no image. Its tag is the Kubernetes version (upstream: pkg/model/components).
+/// Adds an image to each component for which the user set no image. The image's tag is the Kubernetes version (upstream:
+/// pkg/model/components).
 fn complete_components(spec: &mut ClusterSpec, version: &str) {
     spec.kubernetes_version = version.to_owned();
     let cluster_cidr = spec.networking.pod_cidr.clone();

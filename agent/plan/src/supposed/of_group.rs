@@ -3,7 +3,7 @@
 use kops_agent_spec::facts::{Architecture, Distro, Facts};
 use kops_agent_spec::{CloudProvider, InstanceGroupSpec};
 
-/// Words in images' names, each with the `ID` of the distribution that the word stands for.
+/// Words in images' names, each with the distribution that the word stands for (`ID` in os-release).
 const DISTRIBUTIONS: [(&str, &str); 10] = [
     ("al2023", "amzn"),
     ("amzn2", "amzn"),
@@ -19,8 +19,8 @@ const DISTRIBUTIONS: [(&str, &str); 10] = [
 /// The maximum number of words, such as a code name, between the distribution and its version in an image's name.
 const MOST_WORDS_BETWEEN: usize = 2;
 
-/// Removes the machines that do not fit the group's image and machine types. A name in the image or the types that is unknown, or that fits
-/// no machine in the list, excludes no machine.
+/// Removes the machines that do not fit the group's image and machine types. An unknown image or machine type excludes no machine. If no
+/// machine fits, all machines stay.
 pub(super) fn narrowed(machines: Vec<Facts>, cloud: CloudProvider, group: &InstanceGroupSpec) -> Vec<Facts> {
     let words = words(&group.image);
     let distribution = distribution(&words);
@@ -126,9 +126,9 @@ fn of_machine_type(cloud: CloudProvider, name: &str) -> Option<Architecture> {
             let after = family.trim_start_matches(|letter: char| !letter.is_ascii_digit());
             family == "a1" || after.contains('g')
         }
-        // cloud.google.com/compute/docs/cpu-platforms, "Arm processors".
+        // These machine series have Arm processors (cloud.google.com/compute/docs/cpu-platforms).
         CloudProvider::Gce => matches!(name.split_once('-')?.0, "a4x" | "c4a" | "n4a" | "t2a"),
-        // docs.hetzner.com/cloud/servers/overview: CAX servers have Ampere processors.
+        // CAX servers have Arm processors by Ampere (docs.hetzner.com/cloud/servers/overview).
         CloudProvider::Hetzner if !name.is_empty() => name.starts_with("cax"),
         _ => return None,
     };

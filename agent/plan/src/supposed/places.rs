@@ -18,7 +18,7 @@ pub enum Place {
 
 use Place::{Cluster as InCluster, Group as InGroup};
 
-/// Finds the manifest fields of a cluster and a group that caused problems of the group's nodes.
+/// Finds the causes of problems of a group's nodes: fields in the manifests of the cluster and the group.
 pub struct Places<'a> {
     cluster: &'a Cluster,
     group: &'a InstanceGroup,
@@ -28,7 +28,7 @@ pub struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// `is_there` returns whether a field is in its manifest.
+    /// `is_there` returns whether the cluster's or the group's manifest has a field.
     pub fn new(
         cluster: &'a Cluster,
         group: &'a InstanceGroup,
@@ -54,7 +54,8 @@ impl<'a> Places<'a> {
 struct ListsOfRole {
     /// The indices of the group's hooks in the group's manifest, and of the cluster's hooks in the cluster's manifest.
     hooks: [Vec<usize>; 2],
-    /// For each file, whether it is the group's, and its index in its manifest. The group's files come before the cluster's files.
+    /// One entry for each file: whether the file is in the group's manifest, and the file's index in that manifest. Files of the group come
+    /// before files of the cluster.
     files: Vec<(bool, usize)>,
 }
 
@@ -150,7 +151,7 @@ fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
     places
 }
 
-/// A manifest, its field with taints, and these taints.
+/// The constructor of a place in a manifest, the manifest's field with taints, and the taints in this field.
 type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 
 /// Finds the manifest field of each taint. kOps merges and sorts the taints of all manifests, so a taint has different indices in the
@@ -158,7 +159,8 @@ type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 struct Taints {
     /// For the text of each problem, the place of the first taint that has this problem.
     of_problem: BTreeMap<String, Place>,
-    /// The place of the first wrong taint, or of the first taint if no taint is wrong. Used for a problem whose text hides the taint.
+    /// The place of the first wrong taint, or of the first taint if no taint is wrong. Used if `of_problem` lacks a problem's text, because
+    /// the text hides the taint.
     other: Option<Place>,
 }
 
@@ -210,7 +212,7 @@ fn of_api_server(rest: &str) -> Vec<Place> {
         return vec![InCluster(format!("spec.kubeAPIServer{rest}"))];
     }
     if let Some(rest) = rest.strip_prefix("Authentication") {
-        // In v1alpha2, the settings of OpenID Connect are fields of `spec.kubeAPIServer` instead.
+        // In v1alpha2, the settings of OpenID Connect are fields of `spec.kubeAPIServer` and not of `spec.authentication`.
         let flat = rest.strip_prefix(".oidc.").and_then(flat_setting_of_oidc);
         return std::iter::once(InCluster(format!("spec.authentication{rest}"))).chain(flat).collect();
     }
@@ -271,8 +273,8 @@ fn of_file_asset(rest: &str, lists: &ListsOfRole) -> Option<Place> {
     Some(if *is_groups { InGroup(field) } else { InCluster(field) })
 }
 
-/// A node's configuration has the parameters of the group, and then the parameters of the cluster. If one of these lists is not empty, kOps
-/// writes two other lines before it.
+/// A node's configuration has the parameters of the group, and then the parameters of the cluster. Before each of these two lists, unless
+/// the list is empty, kOps writes two lines of its own.
 fn of_sysctl(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
     const LINES_BEFORE: usize = 2;
     let (mut index, rest) = index(rest)?;

@@ -48,8 +48,8 @@ pub struct Field {
 }
 
 impl Field {
-    /// Returns the field's place in a document. Creates missing values on the path, with `key` in mappings, and replaces values of a wrong
-    /// type. A list gets a new item if it is empty or if `lengthen` is set. Otherwise its last item is used.
+    /// Returns the field's place in a document. Creates missing values on the path, and replaces values of a wrong type. A mapping gets the
+    /// key `key`. A list gets a new item if it is empty or if `lengthen` is set. Otherwise the list's last item is used.
     pub fn reach<'a>(&self, document: &'a mut Value, lengthen: bool, key: &str) -> &'a mut Value {
         self.path.iter().fold(document, |value, step| match step {
             Step::Item => {

@@ -168,7 +168,7 @@ impl Derived {
     }
 }
 
-/// Decides the desired state of the node with this boot config, nodeupconfig and facts. The test makes every key and manifest that they
+/// Decides the desired state of the node with this boot config, nodeupconfig and facts. Makes the keys and manifests that these documents
 /// name.
 pub fn decide(boot: &str, config: &str, facts: &str) -> Result<DesiredState, String> {
     let mut config = NodeupConfig::parse(config.as_bytes(), "nodeupconfig.yaml").map_err(text)?;
@@ -273,7 +273,7 @@ fn manifest(url: &str) -> &'static str {
     }
 }
 
-/// Formats a document as kOps does. JSON cannot replace YAML, because NEL is a line break only in YAML.
+/// Formats a document as kOps does, in YAML. Documents in JSON would hide errors with NEL, which is a line break only in YAML.
 fn document(value: &Value) -> String {
     go_yaml::value_to_string(value)
 }

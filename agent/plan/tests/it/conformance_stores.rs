@@ -113,8 +113,8 @@ fn every_secret_is_readable() {
     });
 }
 
-/// In cluster-spec mode, kops-agent takes certificates, public keys and the id of each primary key from the store's keysets. They must be
-/// equal to those in each `nodeupconfig.yaml`.
+/// In cluster-spec mode, kops-agent takes certificates, public keys and the id of each primary key from the store's keysets. They must
+/// equal the certificates, public keys and ids in each `nodeupconfig.yaml`.
 #[test]
 fn trusted_certificates_equal_those_in_nodeup_configs() {
     for_all("stores", &named("nodeupconfig.yaml"), |text, url| {

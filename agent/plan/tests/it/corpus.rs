@@ -18,8 +18,8 @@ pub(crate) fn corpus() -> Option<PathBuf> {
     found
 }
 
-/// The folder of the corpus, and the folders in `conformance-releases`, which is beside it. Each of these has the corpus of one kOps
-/// release.
+/// The folders that each contain the corpus of one kOps release: the folder of `corpus`, and the folders in `conformance-releases` beside
+/// it.
 pub(crate) fn corpora() -> Vec<PathBuf> {
     let Some(corpus) = corpus() else { return Vec::new() };
     let of_releases = entries(&corpus.with_file_name("conformance-releases"));

@@ -1,6 +1,6 @@
 //! Go's own YAML parser (`tests/go-yaml`), built once for each test binary.
 
-// This module must start the real parser. The lint is for the crate under test, which must not start programs.
+// This module must start Go's parser. The lint is for the crate under test, which must not start programs.
 #![allow(unreachable_pub, clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stderr)]
 
 use std::io::Write as _;

@@ -14,7 +14,7 @@ use kops_agent_plan::resource::{
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
-/// The machines to whose texts the snapshots of all other machines refer. The second machine also refers to the first.
+/// The snapshots of all other machines refer to the texts of these machines. The second machine also refers to the first.
 const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
 /// A text with fewer than this many lines is printed completely. A longer text may be replaced by a reference to an equal text of another
 /// machine.
@@ -58,8 +58,8 @@ fn every_cloud_has_snapshots_and_every_snapshot_a_cloud() {
     assert!(others.is_empty(), "no test makes these, or they were not accepted: {others:?}");
 }
 
-/// Writes each machine's inputs and desired state into folders below `KOPS_AGENT_GOLDEN`. `tests/golden/upstream/compare` compares them
-/// with upstream's own code.
+/// Writes each machine's inputs and desired state into folders below `KOPS_AGENT_GOLDEN`. `tests/golden/upstream/compare` compares the
+/// desired states with the output of upstream's own code.
 #[test]
 #[ignore = "writes files for tests/golden/upstream/compare"]
 #[allow(clippy::disallowed_methods)]
@@ -103,7 +103,7 @@ fn compare(cloud: &str, role: Role) {
     settings.bind(|| insta::assert_snapshot!(format!("{cloud}-{}", role.name()), text));
 }
 
-/// The desired state of this machine. Names replace the contents of the certificates.
+/// The desired state of this machine. In the texts of the state, `<certificate of NAME>` replaces each certificate.
 fn decide(cloud: &str, role: Role) -> DesiredState {
     let derived = Machine::new(cloud, role).derive().unwrap_or_else(|problem| panic!("{cloud}: {problem}"));
     let keysets = derived.config["KeypairIDs"].as_object().unwrap().keys();
@@ -120,7 +120,7 @@ fn decide(cloud: &str, role: Role) -> DesiredState {
     named
 }
 
-/// Prints a state: one line for each resource, with the text of the resource below.
+/// Prints a state: one line for each resource and, below the line, the resource's text.
 fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     let mut out = String::new();
     let mut previous = None;
@@ -142,8 +142,8 @@ fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     out
 }
 
-/// Replaces a long text by a reference, if one of the `known` machines has an equal text. If the text of the same resource is similar on
-/// one of them, prints only the difference.
+/// Replaces a long text by a reference, if one of the `known` machines has an equal text. Otherwise, if a known machine has a similar text
+/// for the resource `id`, prints only the difference.
 fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
     let lines = body.lines().count();
     if lines < LONG {
@@ -168,7 +168,8 @@ fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> Str
         .unwrap_or_else(|| body.to_owned())
 }
 
-/// The lines that differ between two texts, marked with `-` and `+`. The last equal line stands before each group of different lines.
+/// The lines that differ between two texts, marked with `-` and `+`. Before each group of marked lines comes the unmarked line that
+/// precedes the group.
 fn difference(old: &str, new: &str) -> String {
     let mut out = String::new();
     let mut before = None;
@@ -189,7 +190,7 @@ fn difference(old: &str, new: &str) -> String {
     out
 }
 
-/// The text beside a resource's name, and the text below the name.
+/// A resource's text in a snapshot: the part beside the resource's name, and the part below the name.
 fn describe(resource: &Resource) -> (String, String) {
     match resource {
         Resource::File(file) => describe_file(file),

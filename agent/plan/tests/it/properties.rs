@@ -122,7 +122,7 @@ fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     })
 }
 
-/// The fields of a configuration with one-line texts.
+/// The configuration's fields whose texts have only one line.
 static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let is_one_line = |field: &Field| {
         field.kind == Kind::Text && !OF_MANY_LINES.iter().any(|part| format!("{field}/").contains(part))
@@ -182,8 +182,8 @@ fn the_base_configuration_is_a_whole_node() {
 }
 
 proptest! {
-    /// No text of the configuration can change another part of a node's files. In a YAML file, it changes only its own value. In any other
-    /// file, it cannot begin a new line.
+    /// No text of the configuration can change another part of a node's files. In a YAML file, the text changes only the value that it is
+    /// in. In any other file, the text cannot begin a new line.
     #[test]
     fn no_value_breaks_out_of_its_line(role in select(&Role::ALL[..]), field: Index, text in odd_text()) {
         let field = field.get::<Field>(&TEXTS);

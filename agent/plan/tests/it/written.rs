@@ -6,7 +6,7 @@
 use kops_agent_plan::resource::{Content, DesiredState, Resource};
 use serde_json::Value;
 
-/// A text that every parser reads as a string. It is in a file of a node only if a test puts it into the configuration.
+/// A text that every parser reads as a string. A node's files contain this text only if a test puts it into the configuration.
 pub const HARMLESS: &str = "harmless-text";
 
 /// All texts that are written to the node, each with the id of its resource.

@@ -17,7 +17,7 @@ const FIRST_BOOT: &str = "var/lib/cloud/instance/sem/consume_data";
 /// The largest expected difference between this machine's clock and the clock of the machine that signed kubelet's certificate.
 const MOST_SKEW: Duration = Duration::hours(1);
 
-/// Why this machine cannot prove that the Node with its name belongs to it.
+/// Why this machine cannot prove that the Node with the machine's name is its own Node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum NoProof {
     #[error("the files of earlier runs are from another machine")]
@@ -26,7 +26,7 @@ pub(super) enum NoProof {
     NoKubeconfig,
     #[error("/{KUBECONFIG} cannot be read ({0})")]
     Unreadable(String),
-    #[error("/{KUBECONFIG} has no certificate with its key")]
+    #[error("/{KUBECONFIG} has no certificate with a matching key")]
     NoCertificate,
     #[error("in /{KUBECONFIG}, {0}")]
     OfNoNode(RenewalRefusal),
@@ -95,7 +95,8 @@ pub(super) struct Present {
     begins: OffsetDateTime,
 }
 
-/// kubelet's current certificate, if it is a node's certificate, is valid now, and the kubeconfig has its key.
+/// Reads kubelet's current certificate. Fails if it is no node's certificate, if it is not valid now, or if the kubeconfig lacks the
+/// certificate's key.
 pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoProof> {
     let text = std::fs::read_to_string(root.join(KUBECONFIG)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => NoProof::NoKubeconfig,

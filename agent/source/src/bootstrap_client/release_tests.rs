@@ -67,7 +67,6 @@ async fn kops_controller_of_each_release_serves_our_node() {
     }
 }
 
-/// With the boot config of one kOps release, the agent trusts no server with the certificate of another release.
 #[tokio::test]
 async fn a_boot_config_of_another_release_trusts_no_server_of_this_one() {
     kops_agent_net::tls::install_provider();
@@ -124,8 +123,8 @@ async fn only_a_refused_token_changes_the_form_of_tokens() {
     assert_eq!(tokens, ["0", "1", "1", "1", "2"]);
 }
 
-/// kops-controller of kOps 1.34.0 and 1.34.1 answers `callback failed` if the machine gives the proof that other releases expect. If
-/// kops-controller answers `callback failed` without a call-back, the form of the proof does not change.
+/// kops-controller of kOps 1.34.0 and 1.34.1 answers `callback failed` if the machine gives its proof in the form of other releases. The
+/// machine then changes the form, but only if a call-back came before this answer.
 #[tokio::test]
 async fn an_answered_call_back_that_failed_changes_the_form_of_the_proof() {
     kops_agent_net::tls::install_provider();

@@ -43,7 +43,6 @@ pub(super) async fn ask_each<T>(
 pub(super) struct Failures(Vec<(String, Failure)>);
 
 impl Failures {
-    /// The asked addresses, each with its failure.
     pub(super) fn each(&self) -> impl Iterator<Item = (&str, &Failure)> {
         self.0.iter().map(|(server, failure)| (server.as_str(), failure))
     }
@@ -67,7 +66,7 @@ impl Failures {
         })
     }
 
-    /// Whether nothing listens at any of the addresses. A server that starts and cannot serve requests yet already listens.
+    /// Whether nothing listens at any of the addresses. A server that is starting already listens, even if it cannot serve requests yet.
     pub(super) fn is_unanswered(&self) -> bool {
         self.0.iter().all(|(_, failure)| failure.is_without_listener())
     }

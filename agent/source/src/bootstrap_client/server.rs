@@ -25,8 +25,8 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of the connection and its TLS handshake. It is short so that a server that accepts connections but does not respond delays the
 /// next address only a little.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of addresses of one name to ask. Usually, a cluster has fewer control planes. If none of these addresses responds,
-/// the requests take at most two minutes.
+/// The maximum number of addresses to ask if a server's name has several. Usually, a cluster has fewer control planes. If none of these
+/// addresses responds, the requests take at most two minutes.
 const MOST_ADDRESSES: usize = 8;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 /// The maximum size of a response, in bytes. A configuration has about ten thousand bytes.
@@ -163,7 +163,7 @@ impl Server {
         self.asked_at(renewal::PATH)
     }
 
-    /// The server with its URL for slots.
+    /// The server with its URL for slot requests. A slot permits a node to restart essential parts of itself.
     pub(super) fn pacing(&self) -> Server {
         self.asked_at(message::PATH)
     }
@@ -207,7 +207,6 @@ impl Server {
         Ok(found.into_iter().take(MOST_ADDRESSES).map(|address| SocketAddr::new(address, port)).collect())
     }
 
-    /// Posts a request to this address, and returns the body of the response.
     pub(super) async fn post(
         &self,
         trust: &ClientConfig,
@@ -293,7 +292,7 @@ fn unreachable(error: reqwest::Error) -> Failure {
             true => {
                 format!("the server accepts no TLS connection within {} seconds", CONNECT_TIMEOUT.as_secs())
             }
-            false => format!("it takes longer than {} seconds", REQUEST_TIMEOUT.as_secs()),
+            false => format!("the request takes longer than {} seconds", REQUEST_TIMEOUT.as_secs()),
         });
     }
     if is_refused(&error) {

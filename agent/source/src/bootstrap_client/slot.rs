@@ -19,12 +19,13 @@ use super::server::{Failure, NoServer, Server};
 pub enum NoAnswer {
     /// The server is upstream's kops-controller, which has no slots.
     NotServed,
-    /// The client could not find out whether the node has a slot, for this reason.
+    /// Why the client could not find out whether the node has a slot.
     Unknown(String),
 }
 
 impl KopsController {
-    /// Requests a slot for this node. Asks each address of each server once, until a server decides.
+    /// Requests a slot, which permits this node to restart essential parts of itself. Asks each address of each server once, until a server
+    /// answers with a decision.
     pub async fn slot(&self, request: SlotRequest) -> Result<SlotAnswer, NoAnswer> {
         let trust = self.showing_its_certificate().map_err(NoAnswer::Unknown)?;
         let servers = self.servers_of_slots().map_err(|error| NoAnswer::Unknown(error.to_string()))?;
@@ -53,8 +54,8 @@ impl KopsController {
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
     }
 
-    /// The servers to ask for a slot. A control plane also asks its own server: without DNS, it may not find other control planes, or may
-    /// be the only one.
+    /// The servers to ask for a slot. A control plane also asks the server on its own machine. Without DNS, a control plane may not find
+    /// other control planes, and the cluster may have no other.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
         let mut servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         if self.identity.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
@@ -83,8 +84,8 @@ impl Outcomes {
         }
     }
 
-    /// Combines the failures of all servers into one answer. A server without slots answers 404 or 405. If there is such a server, and no
-    /// server with slots has failed, the answer is [`NoAnswer::NotServed`]. Servers that do not answer make no difference.
+    /// Combines the failures of all servers into one answer. A server without slots answers 404 or 405. If servers answer, but none of them
+    /// has slots, the answer is [`NoAnswer::NotServed`]. Servers that do not answer make no difference.
     fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;

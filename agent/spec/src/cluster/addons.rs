@@ -26,7 +26,6 @@ pub struct ClusterAutoscalerConfig {
     pub expander: String,
     /// Whether the cluster autoscaler keeps similar groups at the same size.
     pub balance_similar_node_groups: Option<bool>,
-    /// Whether the cluster autoscaler exports metrics for each group.
     pub emit_per_nodegroup_metrics: Option<bool>,
     /// Whether the cluster autoscaler uses its built-in list of EC2 types.
     pub aws_use_static_instance_list: Option<bool>,
@@ -46,9 +45,8 @@ pub struct ClusterAutoscalerConfig {
     pub scale_down_delay_after_add: Option<String>,
     /// Time that a node must be unneeded before the cluster autoscaler removes it.
     pub scale_down_unneeded_time: Option<String>,
-    /// Time that a node that is not ready must be unneeded before the cluster autoscaler removes it.
+    /// Like `scale_down_unneeded_time`, for a node that is not ready.
     pub scale_down_unready_time: Option<String>,
-    /// Whether nodes are cordoned before they are terminated.
     pub cordon_node_before_terminating: Option<bool>,
     pub image: Option<String>,
     pub memory_request: Option<Quantity>,
@@ -56,7 +54,6 @@ pub struct ClusterAutoscalerConfig {
     /// Maximum time that a new node may take to become ready.
     pub max_node_provision_time: String,
     pub pod_annotations: BTreeMap<String, String>,
-    /// Whether kOps writes the configuration of the expander `priority`.
     pub create_priority_expander_config: Option<bool>,
     /// Priorities for the expander `priority`, in place of kOps' priorities.
     pub custom_priority_expander_config: BTreeMap<String, Vec<String>>,
@@ -85,7 +82,6 @@ pub struct CertManagerConfig {
     /// Route 53 zones that cert-manager may change.
     #[serde(rename = "hostedZoneIDs")]
     pub hosted_zone_ids: Vec<String>,
-    /// Feature gates and whether each is enabled.
     pub feature_gates: BTreeMap<String, bool>,
 }
 
@@ -101,13 +97,11 @@ pub struct NodeProblemDetectorConfig {
     pub cpu_limit: Option<Quantity>,
 }
 
-/// The controller for volume snapshots.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SnapshotControllerConfig {
     pub enabled: Option<bool>,
-    /// Whether kOps creates a default class of snapshots.
     pub install_default_class: bool,
 }
 
@@ -119,14 +113,13 @@ pub struct KarpenterConfig {
     pub log_format: String,
     pub log_level: String,
     pub image: String,
-    /// Feature gates in the syntax of the flag, separated by commas.
+    /// Feature gates, each as `name=true` or `name=false`, separated by commas.
     pub feature_gates: String,
     pub memory_limit: Option<Quantity>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
 }
 
-/// Time synchronization of machines.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -8,7 +8,6 @@ use serde_with::apply;
 use crate::go_yaml::is_zero;
 use crate::scalars::Quantity;
 
-/// The CSI driver for EBS volumes.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -23,7 +22,6 @@ pub struct EBSCSIDriverSpec {
     pub kube_api_burst: Option<i32>,
     /// Whether the driver's controller uses the host's network.
     pub host_network: bool,
-    /// Maximum number of volumes on a node.
     pub volume_attach_limit: Option<i64>,
     pub pod_annotations: BTreeMap<String, String>,
 }
@@ -37,7 +35,6 @@ pub struct NodeTerminationHandlerSpec {
     #[serde(rename = "deleteSQSMsgIfNodeNotFound")]
     pub delete_sqs_msg_if_node_not_found: Option<bool>,
     pub enabled: Option<bool>,
-    /// Whether the handler drains nodes before spot interruptions.
     pub enable_spot_interruption_draining: Option<bool>,
     /// Whether the handler drains nodes before scheduled maintenance.
     pub enable_scheduled_event_draining: Option<bool>,
@@ -53,7 +50,6 @@ pub struct NodeTerminationHandlerSpec {
     pub enable_sqs_termination_draining: Option<bool>,
     /// Whether the handler excludes nodes from load balancers before it cordons them.
     pub exclude_from_load_balancers: Option<bool>,
-    /// Tag of the auto scaling groups that the handler manages.
     #[serde(rename = "managedASGTag")]
     pub managed_asg_tag: Option<String>,
     /// Grace period of pods in seconds. If the value is negative, each pod's own grace period applies.
@@ -65,7 +61,6 @@ pub struct NodeTerminationHandlerSpec {
     pub version: Option<String>,
     /// Template of the messages that the handler sends.
     pub webhook_template: Option<String>,
-    /// URL to which the handler sends messages.
     #[serde(rename = "webhookURL")]
     pub webhook_url: Option<String>,
 }

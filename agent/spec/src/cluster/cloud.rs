@@ -25,12 +25,10 @@ pub struct CloudProviderSpec {
     pub linode: Option<LinodeSpec>,
 }
 
-/// Settings of a cluster on AWS.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSSpec {
-    /// The CSI driver for EBS volumes.
     #[serde(rename = "ebsCSIDriver")]
     pub ebs_csi_driver: Option<EBSCSIDriverSpec>,
     /// The handler that drains nodes before their instances terminate.
@@ -59,7 +57,6 @@ pub struct AWSSpec {
     pub binaries_location: Option<String>,
 }
 
-/// Settings of a cluster on Azure.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -74,7 +71,6 @@ pub struct AzureSpec {
     pub tenant_id: String,
     pub resource_group_name: String,
     pub route_table_name: String,
-    /// Name of the administrator user on machines.
     pub admin_user: String,
 }
 
@@ -82,7 +78,6 @@ pub struct AzureSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DOSpec {}
 
-/// Settings of a cluster on Google Compute Engine.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -90,12 +85,10 @@ pub struct GCESpec {
     #[serde_with(skip_apply)]
     pub project: String,
     pub service_account: String,
-    /// Whether the cluster spans several zones.
     pub multizone: Option<bool>,
     /// Network tags of nodes, to which firewall rules apply.
     pub node_tags: Option<String>,
     pub node_instance_prefix: Option<String>,
-    /// The CSI driver for persistent disks.
     #[serde(rename = "pdCSIDriver")]
     pub pd_csi_driver: Option<PDCSIDriver>,
     /// Whether machines get a start-up script instead of user-data.
@@ -116,12 +109,11 @@ pub struct ScalewaySpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinodeSpec {}
 
-/// Settings for the use of the cloud that are equal on all clouds.
+/// Cloud settings that are independent of the cloud provider.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CloudConfiguration {
-    /// Whether kOps creates storage classes.
     pub manage_storage_classes: Option<bool>,
 }
 

@@ -8,7 +8,6 @@ use crate::go_yaml::is_zero;
 use crate::kube_scheduler::LeaderElectionConfiguration;
 use crate::scalars::Quantity;
 
-/// kOps' settings of the cloud-controller-manager.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -38,7 +37,6 @@ pub struct CloudControllerManagerConfig {
     pub controllers: Vec<String>,
     /// `--cidr-allocator-type`: how nodes get their ranges of pod addresses.
     pub cidr_allocator_type: Option<String>,
-    /// Leader election among the instances of the cloud-controller-manager.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--use-service-account-credentials`: give each controller its own service account.
     pub use_service_account_credentials: Option<bool>,

@@ -44,11 +44,10 @@ pub struct ClusterSpec {
     pub gossip_config: Option<GossipConfig>,
     /// Version of Kubernetes, or the URL of a build. A completed spec has the version without a leading `v`.
     pub kubernetes_version: String,
-    /// The DNS zone of the cluster's names, by name or id.
+    /// The name or id of the DNS zone that contains the cluster's names.
     pub dns_zone: String,
     /// Gossip settings of dns-controller. kOps 1.37 removes this field.
     pub dns_controller_gossip_config: Option<DNSControllerGossipConfig>,
-    /// Domain of DNS names inside the cluster.
     #[serde(rename = "clusterDNSDomain")]
     pub cluster_dns_domain: String,
     /// Addresses that may connect by SSH.
@@ -77,12 +76,11 @@ pub struct ClusterSpec {
     pub kube_proxy: Option<KubeProxyConfig>,
     pub kubelet: Option<KubeletConfigSpec>,
     pub control_plane_kubelet: Option<KubeletConfigSpec>,
-    /// Settings for the use of the cloud that are equal on all clouds.
+    /// Cloud settings that are independent of the cloud provider.
     pub cloud_config: Option<CloudConfiguration>,
     /// The controller that publishes the cluster's names in external DNS.
     #[serde(rename = "externalDNS")]
     pub external_dns: Option<ExternalDNSConfig>,
-    /// Time synchronization of machines.
     pub ntp: Option<NTPConfig>,
     /// Packages that the user adds to nodes.
     pub packages: Vec<String>,
@@ -94,7 +92,6 @@ pub struct ClusterSpec {
     /// How clients reach the Kubernetes API.
     #[serde_with(skip_apply)]
     pub api: APISpec,
-    /// How the API server authenticates users.
     pub authentication: Option<AuthenticationSpec>,
     pub authorization: Option<AuthorizationSpec>,
     /// How nodes prove their identity. kOps no longer uses this field.
@@ -119,7 +116,6 @@ pub struct ClusterSpec {
     pub cluster_autoscaler: Option<ClusterAutoscalerConfig>,
     /// Where the cluster publishes the public keys that verify service account tokens.
     pub service_account_issuer_discovery: Option<ServiceAccountIssuerDiscoveryConfig>,
-    /// The controller for volume snapshots.
     pub snapshot_controller: Option<SnapshotControllerConfig>,
     pub karpenter: Option<KarpenterConfig>,
 }
@@ -171,7 +167,6 @@ pub struct TerraformSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RollingUpdate {
-    /// Whether nodes are drained before they are terminated.
     pub drain_and_terminate: Option<bool>,
     /// Maximum number or percentage of nodes that are unavailable at a time.
     pub max_unavailable: Option<IntOrString>,

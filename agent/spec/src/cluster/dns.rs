@@ -14,7 +14,6 @@ use crate::scalars::Quantity;
 pub struct KubeDNSConfig {
     pub cache_max_size: i64,
     pub cache_max_concurrent: i64,
-    /// Taints that the DNS pods tolerate.
     pub tolerations: Vec<Toleration>,
     /// Affinity of the DNS pods (`corev1.Affinity`).
     pub affinity: Option<serde_json::Value>,
@@ -88,7 +87,6 @@ pub struct ExternalDNSConfig {
     pub watch_namespace: String,
     /// The program that publishes the names: `dns-controller`, `external-dns` or `none`.
     pub provider: String,
-    /// Priority class of the controller's pods.
     pub priority_class_name: Option<String>,
 }
 

@@ -24,9 +24,7 @@ pub struct EtcdClusterSpec {
     pub image: String,
     pub backups: Option<EtcdBackupSpec>,
     pub manager: Option<EtcdManagerSpec>,
-    /// Memory that a member requests.
     pub memory_request: Option<Quantity>,
-    /// CPU that a member requests.
     pub cpu_request: Option<Quantity>,
 }
 
@@ -65,14 +63,11 @@ pub struct EtcdBackupSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdManagerSpec {
     pub image: String,
-    /// Environment variables of the manager's container.
     pub env: Vec<EnvVar>,
     pub backup_interval: Option<Duration>,
-    /// Number of days to keep backups.
     pub backup_retention_days: Option<u32>,
     /// How often the manager searches for members.
     pub discovery_poll_interval: Option<Duration>,
-    /// URLs at which etcd serves metrics.
     #[serde(rename = "listenMetricsURLs")]
     pub listen_metrics_urls: Vec<String>,
     /// URLs at which etcd serves HTTP separately from gRPC.

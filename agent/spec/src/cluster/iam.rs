@@ -64,6 +64,6 @@ pub struct ServiceAccountIssuerDiscoveryConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiscoveryServiceOptions {
-    /// The service's URL. If the cluster has a discovery universe, the URL contains the universe's id.
+    /// The service's URL. It may contain the id of a universe, which isolates the clients of one root CA from all other clients.
     pub url: String,
 }

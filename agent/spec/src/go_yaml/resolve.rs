@@ -2,7 +2,8 @@
 
 use serde_json::{Number, Value};
 
-/// The value that Go's YAML reader gives to a text without quotes. `None` if the value is a string. Dates stay strings, as in Go's maps.
+/// The value that Go's YAML reader gives to a text without quotes. `None` if the value is a string. Dates stay strings, as when Go reads a
+/// document into a map.
 pub(crate) fn value(text: &str) -> Option<Value> {
     match text.bytes().next()? {
         b'+' | b'-' | b'0'..=b'9' if !is_timestamp(text) => {
@@ -23,7 +24,7 @@ pub(crate) fn float(float: f64) -> Option<Value> {
     }
 }
 
-/// Whether a text without quotes is a string for Go, and also for readers that know numbers in base 60.
+/// Whether a text without quotes is a string for Go, and also for YAML 1.1 parsers that read base-60 numbers.
 pub fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     match first {

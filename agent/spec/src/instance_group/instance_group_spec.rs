@@ -29,7 +29,6 @@ pub struct InstanceGroupSpec {
     pub max_size: Option<i32>,
     /// Whether the cluster autoscaler may change the number of machines.
     pub autoscale: Option<bool>,
-    /// Priority of the group for the cluster autoscaler.
     pub autoscale_priority: i16,
     /// Types of the machines, separated by commas.
     pub machine_type: String,
@@ -49,7 +48,6 @@ pub struct InstanceGroupSpec {
     pub spot_duration_in_minutes: Option<i64>,
     /// How AWS charges bursts of CPU: `standard` or `unlimited`.
     pub cpu_credits: Option<String>,
-    /// Whether the machines have public addresses.
     #[serde(rename = "associatePublicIP")]
     pub associate_public_ip: Option<bool>,
     pub additional_security_groups: Vec<String>,
@@ -67,7 +65,6 @@ pub struct InstanceGroupSpec {
     pub mixed_instances_policy: Option<MixedInstancesPolicySpec>,
     /// Whether AWS replaces spot machines early if they are at risk of interruption.
     pub capacity_rebalance: Option<bool>,
-    /// Additional parts of the machines' user-data.
     pub additional_user_data: Vec<UserData>,
     /// Processes of the auto scaling group to suspend.
     pub suspend_processes: Vec<String>,
@@ -183,7 +180,6 @@ pub struct UserData {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeSpec {
-    /// Whether the volume is deleted together with the machine.
     pub delete_on_termination: Option<bool>,
     pub device: String,
     pub encrypted: Option<bool>,

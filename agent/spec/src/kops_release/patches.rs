@@ -12,9 +12,9 @@ struct Minor {
     changes: &'static [(u64, &'static str)],
 }
 
-/// Source: `git diff` between upstream's tags, in nodeup, upup/pkg/fi/nodeup, pkg/nodemodel, pkg/apis/nodeup, pkg/model/components,
-/// pkg/bootstrap, pkg/applylib and util/pkg/distributions. The list omits the versions of images and programs, because the configuration
-/// contains them.
+/// This list comes from `git diff` between upstream's tags, in nodeup, upup/pkg/fi/nodeup, pkg/nodemodel, pkg/apis/nodeup,
+/// pkg/model/components, pkg/bootstrap, pkg/applylib and util/pkg/distributions. The list omits the versions of images and programs,
+/// because the configuration contains them.
 const MINORS: [Minor; 3] = [
     Minor {
         minor: 34,

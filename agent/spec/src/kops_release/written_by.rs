@@ -159,7 +159,7 @@ impl WrittenBy {
         minor.is_some_and(|minor| (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).contains(&minor))
     }
 
-    /// A warning if the release is unknown, or if nodes of its patch release differ from kops-agent's nodes.
+    /// A warning if the release is unknown, or if the patch release makes nodes that differ from kops-agent's nodes.
     pub fn warning(&self) -> Option<String> {
         let newest = KopsRelease::NEWEST;
         match &self.version {

@@ -14,7 +14,6 @@ const LONGEST: usize = 100;
 /// The keywords of template actions that control other lines (pkg.go.dev/text/template, "Actions").
 const CONTROLS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "block", "template", "/*"];
 
-/// Whether a text contains a template action.
 pub fn has_action(text: &str) -> bool {
     text.contains(BEGIN)
 }
@@ -46,8 +45,8 @@ fn is_control_line(line: &str) -> bool {
     CONTROLS.iter().any(|word| decides(word)) || with_actions(line, |_, _| ()).trim().is_empty()
 }
 
-/// Removes each template action from a text. Calls `replace` for each action, with the text before it and the action including its braces.
-/// `replace` may append a replacement to the text.
+/// Removes each template action from a text. Calls `replace` for each action, with the result so far and the action with braces. `replace`
+/// may append a replacement to the result.
 fn with_actions<'a>(text: &'a str, mut replace: impl FnMut(&mut String, &'a str)) -> String {
     let mut replaced = String::with_capacity(text.len());
     let mut rest = text;

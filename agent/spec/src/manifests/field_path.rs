@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(super) enum Step<'a> {
     /// An index, and the rest of the path.
     Index(usize, &'a str),
-    /// A key. The value is the whole path, because a key may contain dots.
+    /// A path that begins with a key. Contains the whole path, because a key may contain dots.
     Key(&'a str),
     End,
 }

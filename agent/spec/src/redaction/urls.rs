@@ -67,7 +67,7 @@ fn password(userinfo: &str) -> Option<&str> {
 struct Url {
     /// The end of the user and password, which is the offset of the `@`. 0 if the URL has no user and no password.
     userinfo: usize,
-    /// The end of the URL. Its query may extend further.
+    /// The end of the URL. The URL's query may extend beyond this end.
     end: usize,
 }
 

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::urls;
 
-/// The variables through which programs get credentials from kOps and the SDKs of clouds (util/pkg/env/standard.go; Amazon's "environment
-/// variables" of the SDKs). Variables that only name a place, a project or a user are not in this list.
+/// The variables of kOps and of clouds' SDKs that give credentials to programs (util/pkg/env/standard.go; Amazon's "environment variables"
+/// of the SDKs). Variables that only name a place, a project or a user are not in this list.
 pub const LOGIN_VARIABLES: [&str; 12] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",

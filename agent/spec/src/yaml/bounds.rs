@@ -21,8 +21,8 @@ pub(super) const DEEPEST: usize = 100;
 pub(super) const MOST_DIRECTIVES: usize = 16;
 /// The memory that the parser needs for a YAML node, in bytes, without the bytes of its scalar.
 const NODE: usize = 16;
-/// The maximum memory of a value, as a multiple of the length of its text. Without aliases, a value takes at most nine times the length of
-/// its text, because the text of a node has at least two bytes.
+/// The maximum memory of a value, as a multiple of the length of its text. Without aliases, the factor is at most nine: a node takes
+/// [`NODE`] bytes for at least two bytes of text, and a scalar takes its own length once more.
 const MOST_TIMES: usize = 16;
 /// The memory that every value may take, in bytes, even if its text is very short.
 const SMALL: usize = 256 << 10;
@@ -227,7 +227,7 @@ mod tests {
     ];
 
     proptest! {
-        /// After any beginning of a text, the scanner rejects nesting that is too deep for libyaml. It accepts every text that libyaml can
+        /// Whatever the text begins with, the scanner rejects nesting that is too deep for libyaml. It accepts every text that libyaml can
         /// read.
         #[test]
         fn the_scanner_finds_the_depth_that_libyaml_finds(

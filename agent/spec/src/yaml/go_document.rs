@@ -246,7 +246,7 @@ mod tests {
             })
         );
         assert_eq!(read("x: &x yes\ny1: *x\nz: &z 'yes'\nw: [*z, *x]\n").value["w"], json!(["yes", true]));
-        // Characters of several bytes and other line breaks must not change the values.
+        // Multi-byte characters and `\r\n` must not change the values.
         assert_eq!(read("ü: ä\r\na: yes\r\n").value, json!({"ü": "ä", "a": true}));
     }
 

@@ -13,7 +13,7 @@ use super::*;
 use crate::{Found, Store};
 use kops_agent_spec::failure::Failing as _;
 
-/// Makes a server with a file whose first requests fail, and a counter of the requests for this file.
+/// Makes a server whose file `/passes` fails at the first request. Also returns a counter of the requests for this file.
 async fn web() -> (TestServer, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let counted = Arc::clone(&asked);
@@ -81,7 +81,7 @@ async fn each_failure_has_its_own_error() {
     assert!(circle.kind().is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
 }
 
-/// Without a list of files, the agent cannot know whether a denied file exists. The same applies to a bucket whose objects the role may not
+/// Without a list of files, the agent cannot know whether a denied file exists. It also cannot know this for a bucket that the role may not
 /// list.
 #[tokio::test]
 async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {

@@ -36,8 +36,8 @@ pub(super) async fn config(
         }
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
-            // Amazon's own endpoint needs TLS, and so a CA bundle. The source of the credentials may also need TLS. It reports a missing CA
-            // bundle itself.
+            // Amazon's own endpoint needs TLS, and so a CA bundle. The source of the credentials may also need TLS. In this case, the
+            // source itself reports a missing CA bundle.
             require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
             let shared =
                 aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?).load().await;

@@ -11,11 +11,11 @@ pub(super) const VARIABLES: [&str; 4] =
 /// How the agent reaches S3.
 #[derive(Clone)]
 pub enum S3Settings {
-    /// Amazon's S3. The SDK finds the server and the credentials as AWS' own tools do: from the instance's role, the environment, the
-    /// profile and the endpoints of regions.
+    /// Amazon's S3. The SDK finds the server and the credentials in the sources that AWS' own tools use: the instance's role, the
+    /// environment, the profile and the endpoints of regions.
     Aws,
-    /// An S3 server that is not Amazon's (upstream: `util/pkg/vfs/s3context.go`, `getCustomS3Config`). The path of its URLs contains the
-    /// bucket.
+    /// An S3 server that is not Amazon's (upstream: `util/pkg/vfs/s3context.go`, `getCustomS3Config`). In the server's URLs, the bucket is
+    /// part of the path.
     Server {
         /// The value of `S3_ENDPOINT`, an `http://` or `https://` URL.
         endpoint: String,

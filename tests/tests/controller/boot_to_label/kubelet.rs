@@ -38,11 +38,11 @@ impl Drop for Running {
     }
 }
 
-/// Runs containerd and the kubelet of the machine with this root, until `stop` receives a message or closes. `files` is the folder
-/// of additional files for the machine's `/etc`, and of both programs' logs.
+/// Runs containerd and the kubelet of the machine with this root, until `stop` receives a message or closes. The folder `files` has
+/// additional files for the machine's `/etc`. Both programs write their logs to this folder.
 pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap();
-    // kubelet requires that its folder is on a mount that it can find.
+    // kubelet must find the mount that contains its folder, so `root` becomes a mount.
     mount(Some(root), root, NOWHERE, MsFlags::MS_BIND, NOWHERE).unwrap();
     for folder in ["dev", "etc", "proc", "run", "sys", "tmp"] {
         fs::create_dir_all(root.join(folder)).unwrap();

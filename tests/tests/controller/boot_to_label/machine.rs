@@ -133,8 +133,8 @@ impl<'a, G: Ground> Machine<'a, G> {
     }
 }
 
-/// The configuration that kOps writes for workers of the example cluster on this cloud. The cluster has the name from this test.
-/// Leaves the spec in the store.
+/// Renames the example cluster to `CLUSTER`, moves it to this cloud, and writes its spec, its worker group and its CA to the store. Returns
+/// the configuration that kOps derives from these files for the workers.
 fn derive(world: &World, folder: &Path, cloud: &str, mirror: &str, keyset: Keyset) -> String {
     let example = ExampleStore::write_with_keys(folder, Some(mirror), &[keyset]).unwrap();
     let changes = fs::read_to_string(path_of(&format!("tests/golden/clouds/{cloud}.yaml"))).unwrap();

@@ -74,7 +74,7 @@ pub fn on_machine<T: Send>(
     })
 }
 
-/// Writes the files that are mounted over the host's files on machines.
+/// Writes the files that each machine mounts over the host's files.
 pub fn write_files(files: &Path, names: &[&str]) {
     let hosts = format!("127.0.0.1 localhost\n{CONTROL_PLANE} {}\n", names.join(" "));
     for (file, text) in [

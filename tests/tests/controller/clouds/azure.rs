@@ -36,7 +36,8 @@ impl AzureCloud {
         (of_cluster(&self.group(lot)), lot.number % LARGEST_SCALE_SET)
     }
 
-    /// The metadata service that signs for machines, or for liars. The first call generates the keys, because this takes some time.
+    /// The metadata service that signs for machines, or for liars. The keys are generated only at the first call, because this takes
+    /// some time.
     fn signing(&self, for_liar: bool) -> Arc<MetadataService> {
         let make = || [(); 2].map(|()| Arc::new(MetadataService::generate().unwrap()));
         self.signing.get_or_init(make)[usize::from(for_liar)].clone()
@@ -101,8 +102,8 @@ impl Ground for AzureCloud {
         self.signing(false).token(&scale_set, number, &Document::new(&vm_id, body, now())).unwrap()
     }
 
-    /// The last word of the token is a PKCS #7 document, as upstream expects. In kOps 1.35 and 1.36,
-    /// the last word is the machine's id. In kOps 1.34, the token has a different format.
+    /// Upstream expects a PKCS #7 document as the last word of the token. In kOps 1.35 and 1.36, the last
+    /// word is the machine's id instead. In kOps 1.34, the token has a different format.
     fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]) {
         let (scale_set, number) = self.place(lot);
         let vm_id = self.machine(lot).vm_id;

@@ -42,7 +42,7 @@ impl Aws {
         })
     }
 
-    /// Lies with invalid tokens on AWS.
+    /// All lies of the flood on AWS: requests with invalid tokens.
     pub fn lies(&self, granted: &Arc<Granted>) -> Vec<Lie> {
         let mut lies = self.lies_at_first_sight();
         lies.extend(self.lies_for_sts());

@@ -27,7 +27,7 @@ use crate::cluster::{CLUSTER, Cluster};
 use crate::pod_ranges::{host, let_machines_be_enrolled};
 use crate::scale::create_objects;
 
-/// The number of the machine in the scale set whose data the liars know.
+/// The number of a machine in the scale set. The liars know this machine's data.
 const KNOWN: u32 = 7;
 
 /// A cluster on Azure, with enrolled machines and with liars.
@@ -77,12 +77,11 @@ impl Azure {
         Arc::new(move |body| token(&key, &name(HONEST + CALM + body.len() % INSIDERS), body))
     }
 
-    /// The number of requests to Azure.
     pub fn calls(&self) -> usize {
         self.resource_manager.calls().len()
     }
 
-    /// Lies with wrong documents.
+    /// All lies of the flood on Azure: requests with wrong documents in their tokens.
     pub fn lies(&self, granted: &Arc<Granted>) -> Vec<Lie> {
         let (trusted, liar) = (&self.signing[0], &self.signing[1]);
         let decoys: Vec<Vec<u8>> = (0..7).map(|_| decoy()).collect();

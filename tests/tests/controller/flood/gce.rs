@@ -61,7 +61,7 @@ impl Gce {
         })
     }
 
-    /// Lies with invalid tokens on GCE.
+    /// All lies of the flood on GCE: requests with invalid tokens.
     pub fn lies(&self, granted: &Arc<Granted>) -> Vec<Lie> {
         let mut lies = self.lies_at_first_sight();
         lies.extend(self.lies_for_compute_engine());

@@ -163,7 +163,7 @@ impl All {
     }
 }
 
-/// A connection in the count of open connections. Dropping it decreases the count.
+/// A connection that counts as open until it is dropped.
 struct Counted<'a>(TcpStream, Held<'a>);
 
 struct Held<'a>(&'a AtomicUsize);
@@ -182,7 +182,6 @@ impl Drop for Held<'_> {
 }
 
 impl Tally {
-    /// The number of lies that were told.
     pub fn told(&self) -> usize {
         self.answered.values().flat_map(BTreeMap::values).sum()
     }

@@ -27,7 +27,7 @@ fn refusal(code: &str, message: &str) -> String {
 
 type Asked = Arc<Mutex<Vec<BTreeMap<String, String>>>>;
 
-/// A stand-in for Auto Scaling that gives these responses in turn, and the requests that it received.
+/// Starts a stand-in for Auto Scaling that gives these responses in turn. Also returns the requests that the stand-in receives.
 async fn autoscaling(answers: Vec<(u16, String)>) -> (TestServer, Asked) {
     let asked = Asked::default();
     let (noted, answers) = (asked.clone(), Arc::new(Mutex::new(VecDeque::from(answers))));

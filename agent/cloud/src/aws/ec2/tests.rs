@@ -60,8 +60,7 @@ async fn stand_in(status: u16, answer: String) -> TestServer {
     .await
 }
 
-/// Returns the form of a request with a valid signature. To verify the signature, this function signs the request again and compares both
-/// signatures.
+/// Verifies the signature of a request: signs the request again, and compares both signatures. Returns the request's body, which is a form.
 async fn verify(request: hyper::Request<Incoming>) -> Result<String, &'static str> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let (Some(authorization), Some(date), Some(host), Some(content_type)) =

@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn malformed_documents_are_errors() {
         for text in ["", "<html/>", "<DescribeInstancesResponse><reservationSet><item>", "{}"] {
-            // The truncated document may be read as an empty list. All other invalid documents must cause an error.
+            // A truncated `<Describe…` document may be read as an empty list. All other invalid documents must cause an error.
             match parse(text) {
                 Ok(instances) => assert!(instances.is_empty() && text.starts_with("<Describe"), "{text}"),
                 Err(error) => assert!(!error.to_string().is_empty()),

@@ -153,7 +153,7 @@ async fn hanging_calls_delay_other_questions_only_briefly() {
     for number in 0..CALLS_AT_ONCE {
         let instances = instances.clone();
         hanging.push(tokio::spawn(async move { instances.get(&id(number)).await }));
-        // Each question needs a call of its own, so the next question must not begin before the stand-in receives this call.
+        // Each question must get its own call. So the test waits until the stand-in has received a call before it asks the next question.
         while asked.load(Ordering::SeqCst) <= number {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -70,7 +70,7 @@ impl Microsoft {
         format!("{}/pkiops/certs/", self.server.url)
     }
 
-    /// A metadata service. Its certificate says that `file` on the stand-in is the certificate of its issuer.
+    /// A metadata service whose certificate names `file` on the stand-in as the issuer's certificate.
     fn signer(&self, file: &str) -> MetadataService {
         let service =
             MetadataService::named(NAME, &format!("{}{file}", self.folder()), (1975, 4096)).unwrap();
@@ -140,7 +140,7 @@ async fn an_untrusted_authority_is_rejected() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
-    // The attacker's service has the names of the true service, but its own keys.
+    // The attacker's service has the names of the true service, but different keys.
     let liar = microsoft.signer("liar.crt");
     for with_issuer in [true, false] {
         assert_eq!(

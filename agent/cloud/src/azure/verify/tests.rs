@@ -181,8 +181,8 @@ async fn other_machines_are_rejected() {
     }
     let vm_id = own();
     let document = Document::new(&vm_id, BODY, NOW);
-    // Keys that are not Azure's sign the document. The first key's certificate has Azure's name. The second key's certificate has a
-    // different name.
+    // The document is signed with keys that are not Azure's. The first key's certificate has Azure's name. The second key's certificate has
+    // a different name.
     let liar = MetadataService::generate().unwrap();
     assert_eq!(world.reason(&liar.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
     let other_name = MetadataService::named("metadata.azure.com.evil.example", "", (1975, 4096)).unwrap();

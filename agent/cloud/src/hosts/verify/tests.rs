@@ -151,7 +151,7 @@ async fn a_node_is_identified_as_its_host_and_gets_its_ranges() {
         Err(NotIdentified::Refused(refusal)) => assert_eq!(refusal.reason(), "HostNotFound"),
         other => panic!("{other:?}"),
     }
-    // The machine is enrolled now. Only a list that is requested after this contains its `Host`.
+    // The machine `vm2` is enrolled now. Only a list that is requested from now on contains the `Host` of `vm2`.
     known.set(Ok(vec![host.clone(), Host { name: "vm2".into(), ..host }]));
     assert!(control_plane.identify(&vm2, Instant::now()).await.is_ok());
     let server = KopsControllerServerOptions::default();

@@ -30,8 +30,8 @@ pub(super) async fn a_machine_newer_than_a_long_list_is_found_in_time<K: Known>(
     assert!((least..=most).contains(&api.calls()), "{} of {least} to {most}", api.calls());
     let calls = api.calls();
     assert!(machines.has_address([10, 0, 1, 7].into()) && machines.has_address([10, 0, 0, 2].into()));
-    // New machines are known like listed machines: the Node of a new machine is identified, and a Node with the name of a different machine
-    // is an impostor.
+    // New machines are treated like listed machines: the Node of a new machine is identified, and a Node with the name of a different
+    // machine is an impostor.
     let name = machines.get(id::<K>(last + 1)).await.unwrap().unwrap().node_name();
     assert_eq!(identified::<K>(machines.clone(), &name, last + 1).await.unwrap(), "nodes");
     let older = machines.get(id::<K>(2)).await.unwrap().unwrap().node_name();

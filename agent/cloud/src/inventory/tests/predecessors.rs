@@ -39,7 +39,7 @@ pub(super) async fn the_age_of_a_machine_comes_from_its_cloud<K: Created>() {
 /// machine is unknown. A cloud with unique names never lists two machines with the same name.
 pub(super) async fn a_machine_with_a_namesake_has_no_known_age<K: Created>() {
     let (api, machines) = with_one::<K>();
-    // A machine of a different cluster may have this name, because it is in a different network.
+    // Each cluster has its own network, so a machine of a different cluster may have this name.
     api.put(2, K::of_cluster("other.example.com", "nodes-1", &[[10, 0, 0, 1]]));
     assert!(verified(machines, &K::id(1)).await.unwrap().launched.is_some());
     for namesake in [own::<K>(1), own::<K>(1).off()] {

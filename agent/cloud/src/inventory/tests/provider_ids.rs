@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The provider ids that upstream's kops-controller accepts, from any cloud controller.
+/// Upstream's kops-controller accepts these provider ids, whichever cloud controller wrote them.
 #[tokio::test]
 async fn other_valid_forms_of_provider_ids_are_accepted() {
     let (_api, instances) = with_one::<KnownInstance>();

@@ -216,7 +216,7 @@ fn manifest_paths_are_relative_to_the_channel() {
         ("s3://b/c/addons/x.yaml", "./a/./b/../c.yaml", "s3://b/c/addons/a/c.yaml"),
         ("s3://b/c/addons/x.yaml", "/a.yaml", "s3://b/a.yaml"),
         ("s3://b/x.yaml", "../../a.yaml", "s3://b/a.yaml"),
-        // Keys are not escaped.
+        // Object keys of the store are not escaped.
         ("s3://b/c d/x.yaml", "a b?.yaml", "s3://b/c d/a b?.yaml"),
         ("s3://b/x.yaml", "gs://other/a.yaml", "gs://other/a.yaml"),
         ("file:///srv/store/x.yaml", "a.yaml", "file:///srv/store/a.yaml"),

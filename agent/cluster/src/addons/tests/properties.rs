@@ -207,7 +207,6 @@ proptest! {
         prop_assert_eq!(range.has(kubernetes(&format!("v{a}.{b}.{c}"))), wanted);
     }
 
-    /// Pruning deletes exactly the listed objects that the manifest does not contain.
     #[test]
     fn pruning_deletes_listed_objects_outside_the_manifest(
         kept in prop::collection::btree_set(("[nm]", "[abc]"), 0..6),

@@ -48,10 +48,10 @@ impl Caller {
 
     /// The id of the signer's instance, if it has one of these roles in the account and partition of `own`.
     ///
-    /// EC2 uses the instance id as the session name of an instance's role. If a role's trust policy allows a user to assume the role in
-    /// another way, the user chooses the session name, which is also in the user id. Such a user can impersonate any instance with that
-    /// role, because STS's response does not show the difference. The check of the session name in the user id does not prevent this. The
-    /// check only rejects responses in which the ARN and the user id differ.
+    /// EC2 uses the instance id as the session name of an instance's role. If the role's trust policy also allows a user to assume the
+    /// role, the user chooses the session name, which is also in the user id. Such a user can impersonate any instance with that role,
+    /// because STS's response does not show the difference. The check of the session name in the user id cannot prevent this impersonation.
+    /// The check only rejects responses in which the ARN and the user id differ.
     pub fn instance_id(&self, own: &Caller, roles: &[String]) -> Result<&str, CallerRefusal> {
         let arn: String = self.arn.chars().filter(|character| !character.is_control()).take(256).collect();
         if self.account != own.account || own.account.is_empty() {

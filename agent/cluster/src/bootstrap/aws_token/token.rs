@@ -29,7 +29,6 @@ pub struct Expected<'a> {
 /// A token that passed all local checks. Only STS can check the signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AwsToken {
-    /// The request to send to STS.
     pub call: StsCall,
     /// The signature in hexadecimal digits. No two requests have the same signature.
     pub signature: String,

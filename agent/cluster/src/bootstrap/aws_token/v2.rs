@@ -71,7 +71,7 @@ pub fn sts_query<'a>(url: &'a str, host: &str) -> Result<&'a str, TokenProblem> 
         .ok_or(TokenProblem::OtherCall("its URL does not begin with https://"))?;
     let rest = rest.strip_prefix(host).ok_or(TokenProblem::OtherCall("its host is wrong"))?;
     let query = rest.strip_prefix("/?").ok_or(TokenProblem::OtherCall("its host or path is wrong"))?;
-    // STS might read other characters differently than this parser does, so they are rejected.
+    // Only these characters are accepted, because STS might parse other characters differently than this parser.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%&=".contains(&byte);
     if !query.bytes().all(is_plain) {
         return Err(TokenProblem::Malformed("its URL has invalid characters"));

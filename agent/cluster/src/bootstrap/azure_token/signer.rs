@@ -120,7 +120,7 @@ fn certificates_of(
     Ok((of_signer.ok_or(NotSignedData)?, others))
 }
 
-/// The hash of the content in the signed attributes.
+/// Reads the content's hash from the signed attributes.
 fn digest_of(
     attributes: &SignedAttributes,
     content_type: ObjectIdentifier,

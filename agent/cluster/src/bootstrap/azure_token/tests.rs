@@ -184,7 +184,7 @@ fn garbage_is_rejected() {
         let problem = read(&format!("{PREFIX}{payload}"), BODY, SUBSCRIPTION, MADE_AT).unwrap_err();
         assert_eq!(problem.reason(), "MalformedToken", "{}", payload.len());
     }
-    // The values are nested as deeply as this size permits.
+    // In these 12,000 bytes, each value contains the next value.
     let nested: Vec<u8> = [0x30, 0x80].repeat(6000);
     assert_eq!(reason(&STANDARD.encode(nested)), "MalformedToken");
     for (resource, reason) in [

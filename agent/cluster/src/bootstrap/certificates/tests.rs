@@ -138,7 +138,7 @@ fn bit_lengths_ignore_leading_zeros() {
     assert_eq!([bits(&[]), bits(&[0, 0]), bits(&[0, 0, 1]), bits(&[0, 0x80, 0])], [0, 0, 1, 16]);
 }
 
-/// A certificate's lifetime is 455 days plus up to 30 days, which depend on the hash (upstream: `issueCert`).
+/// A certificate's lifetime is 455 days plus up to 30 days. The hash of the Node's name decides the extra time (upstream: `issueCert`).
 #[test]
 fn lifetimes_are_spread_by_the_hash_of_the_nodes_name() {
     assert_eq!(455 * 24 + extra_hours("i-0123456789abcdef0"), 11_069);

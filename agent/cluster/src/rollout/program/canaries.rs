@@ -22,7 +22,6 @@ pub const MOST_CANARIES: u32 = 100;
 pub struct Observation {
     /// The attempt of the rollout in which the observation began.
     pub attempt: u32,
-    /// When the observation began.
     pub begun: String,
     /// Since when the canary is healthy; empty if it is not healthy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -83,8 +82,8 @@ impl Observation {
         self.has_passed = after(&self.healthy_since, observe.into()).is_some_and(|until| now >= until);
     }
 
-    /// The state of the canary. The canary has failed if it is not healthy for `observe` seconds in a row within the node timeout plus
-    /// `observe` seconds after its observation began.
+    /// The state of the canary. The canary passes if it is healthy for `observe` seconds without interruption. It fails if it does not pass
+    /// within the node timeout plus `observe` seconds after its observation began.
     pub(super) fn canary_state(
         &self,
         member: &Member,

@@ -7,7 +7,7 @@ use url::{Host, Url};
 
 /// Maximum length of a URL, in bytes.
 const LONGEST: usize = 2048;
-/// The schemes of servers. Clients read the host of such a URL as a name or an address.
+/// The schemes of servers. Clients read the host of a URL with one of these schemes as a name or an address.
 const SERVERS: [&str; 2] = ["http", "https"];
 /// The schemes of buckets (`agent/store/src/schemes.rs`).
 const BUCKETS: [&str; 8] = ["azureblob", "do", "gs", "hos", "linode", "s3", "scw", "swift"];

@@ -228,7 +228,7 @@ fn the_status_names_nodes_that_trust_other_authorities_or_report_none() {
     assert_eq!(cluster.status.groups["a"].other_authorities, 0);
     assert_eq!(cluster.status.without_authorities.nodes, 1, "the rollout is done without a word about a-01");
 
-    // Nothing is compared for other groups, and for groups whose configuration contains the authorities.
+    // No authorities are compared for a group that `seen.authorities` lacks.
     cluster.seen.authorities.clear();
     cluster.step();
     assert!(cluster.status.without_authorities.is_none());

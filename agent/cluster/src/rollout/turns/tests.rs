@@ -49,7 +49,7 @@ fn the_status_of_the_largest_rollout_fits_into_a_config_map() {
     assert!(text.len() < 1 << 20, "{}", text.len());
 }
 
-/// The ConfigMap also contains the names of the nodes to reboot, and the policy's failed orders.
+/// Besides the status, the ConfigMap contains the names of the nodes to reboot, and the policy's failed orders.
 #[test]
 fn all_keys_of_the_config_map_fit_into_it_together() {
     const POLICY: &str = "cluster: {follow: automatic, reboot: automatic, maxUnavailable: 5%}";

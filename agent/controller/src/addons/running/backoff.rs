@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 /// The pause after the first failure. Each further failure doubles the pause.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause, which is the interval of upstream's channels pod. So an add-on that waits for the cluster's first worker is recorded
-/// as early as upstream's pod would record it.
+/// The longest pause, which equals the interval of upstream's channels pod. So kops-agent retries at least as often as upstream's pod,
+/// for example for an add-on that waits for the cluster's first worker.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub struct Attempts {
 
 #[derive(Debug)]
 struct Failed {
-    /// The channel's entry for the add-on when it last failed.
+    /// The channel's entry for the add-on at the last failure.
     entry: AddonSpec,
     failures: u32,
     /// The end of the backoff.

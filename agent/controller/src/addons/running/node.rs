@@ -55,7 +55,10 @@ impl ThisNode {
         let (mut failures, mut said) = (0, String::new());
         let left_out = self.refused.join("; ");
         if !left_out.is_empty() {
-            log::warn!("the Node {}: labels are left out: {left_out}", self.settings.node_name);
+            log::warn!(
+                "the Node {} does not get all labels of the settings: {left_out}",
+                self.settings.node_name
+            );
         }
         loop {
             if !left_out.is_empty() {

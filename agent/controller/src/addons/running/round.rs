@@ -43,7 +43,7 @@ pub struct Round {
     pub channels: BTreeMap<String, Read>,
     /// Entries that were skipped because a later channel has the add-on too.
     pub others: Vec<Addon>,
-    /// The states of the add-ons of all readable channels, in order. If this process lost its Lease before the turn of a due add-on, the
+    /// The states of the add-ons of all readable channels, in order. If this process loses its Lease before it applies a due add-on, the
     /// add-on is missing here.
     pub addons: Vec<(Addon, State)>,
 }
@@ -224,7 +224,7 @@ impl Rounds {
         State::Failed(problem, pause)
     }
 
-    /// Returns the later channel from which the add-on was installed, if this channel cannot be read now.
+    /// Returns the channel from which the add-on was installed, if this channel comes after the channel of `addon` and cannot be read now.
     fn unread_later<'a>(
         &self,
         addon: &Addon,

@@ -114,7 +114,7 @@ impl Telling {
         news
     }
 
-    /// The subjects in `said` whose entries are no longer skipped. Empty while any channel cannot be read.
+    /// The keys of `said` about entries that are no longer skipped. Empty while any channel cannot be read.
     fn no_longer_passed_over(&self, round: &Round) -> Vec<String> {
         if round.problem.is_some() || round.channels.values().any(Result::is_err) {
             return Vec::new();
@@ -138,7 +138,7 @@ impl Telling {
     }
 }
 
-/// The end of the subject of each message about a skipped entry.
+/// The words before the reason in each message about a skipped entry.
 const PASSED_OVER: &str = "is skipped";
 
 fn passed_over(addon: &str) -> String {
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(after, [(Some("mended"), "resolved: the add-on w is skipped".to_owned())]);
         assert_eq!(telling.news(&round(State::Current)).len(), 1, "and wrong again");
 
-        // First a later channel has the add-on too. In the last round, the later channel no longer has it.
+        // First, the next channel has the add-on, too. In the last round, the next channel no longer has the add-on.
         let mut in_two = round(State::Current);
         in_two.others = in_two.addons.iter().map(|(addon, _)| addon.clone()).collect();
         let told = messages(telling.news(&in_two));

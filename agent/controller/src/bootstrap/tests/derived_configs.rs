@@ -144,8 +144,8 @@ async fn hashes_that_arrived_before_a_failure_are_not_requested_again() {
     let limits = Limits { done_within: Duration::from_millis(500), ..LIMITS };
     let derived = example.derived(limits);
     let asked_since = || std::mem::take(&mut *asked.lock());
-    // The first attempt requests the hashes of all files. On a busy machine, it may time out before the hashes of all files other than
-    // kubelet have arrived.
+    // The first attempt requests the hashes of all files. On a busy machine, the attempt may time out too early, while more hashes than
+    // kubelet's are missing.
     let mut have_others_been_asked = false;
     for attempt in 1.. {
         assert_refused(

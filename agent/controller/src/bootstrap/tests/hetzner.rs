@@ -24,7 +24,7 @@ pub(super) fn known(name: &str, address: IpAddr) -> Known {
     Known::of_group(CLUSTER, "nodes", name, address)
 }
 
-/// The client on a server that has, or claims to have, this number.
+/// The client on the Hetzner server with the number `id`, or on a server that claims this number.
 pub(super) fn machine(world: &World, id: u64, address: IpAddr) -> KopsController {
     let mut facts = Facts { hostname: "nodes-1a2b".into(), ..Facts::default() };
     facts.cloud.hetzner = Some(HetznerFacts { instance_id: id.to_string(), ..HetznerFacts::default() });

@@ -52,8 +52,7 @@ async fn a_machine_gets_certificates_with_the_names_from_the_cloud() {
                 ),
                 _ => assert!(names.is_empty(), "{names:?}"),
             }
-            // Valid from 48 hours ago to 11069 hours from now; the end depends on the FNV-1 hash of the
-            // Node's name.
+            // The certificate is valid from 48 hours ago to 11069 hours from now. The end depends on the FNV-1 hash of the Node's name.
             let validity = certificate.validity();
             let hours = (validity.not_after.timestamp() - validity.not_before.timestamp()) / 3600;
             assert_eq!(hours, 11_069 + 48);
@@ -96,7 +95,7 @@ async fn a_machine_of_a_group_without_configuration_hears_so() {
         let world = World::new().await;
         let saved = world.folder.path().join("store/instancegroup");
         fs::create_dir_all(&saved).unwrap();
-        // The state between `kops edit ig` and `kops update cluster --yes`.
+        // After `kops edit ig` and before `kops update cluster --yes`, a group is saved but has no configuration.
         fs::write(saved.join("more"), "{spec: {role: Node}}").unwrap();
         let machine = world.machine(ID);
         world.ec2.put(ID, Instance::of_group(CLUSTER, group));

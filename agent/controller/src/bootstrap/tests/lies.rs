@@ -232,7 +232,7 @@ async fn slow_connections_and_those_without_tls_are_hung_up_on() {
         let _ = socket.read_to_end(&mut heard).await;
         assert!(!String::from_utf8_lossy(&heard).contains("HTTP"), "{said:?}");
     }
-    // A body that never arrives. On a busy machine, even the handshake may time out. In this case, the request is retried.
+    // The body of this request never arrives. On a busy machine, even the handshake may time out. In this case, the request is retried.
     let client = world.client(Ipv4Addr::LOCALHOST);
     let answer = loop {
         let endless = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();

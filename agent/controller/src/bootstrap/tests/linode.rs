@@ -19,7 +19,7 @@ pub(super) async fn metadata(id: u64, label: &'static str) -> TestServer {
     .await
 }
 
-/// The client on the instance that this metadata service describes. It listens at this address.
+/// The client on the instance that this metadata service describes. The client waits for its call-back at `address`.
 pub(super) async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.linode = Some(observe_at(&metadata.url).await.unwrap());

@@ -40,7 +40,8 @@ impl<'a> Shown<'a> {
     fn signed_by(&self, authority: &Authority) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        // rcgen keeps one value per type of name. A second value is possible if its type is written in another notation.
+        // rcgen keeps one value per type of name. It treats the type of the second organization as another type, because this type is
+        // written as an OID.
         let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
         for (kind, organization) in types.into_iter().zip(self.organizations) {
             params.distinguished_name.push(kind, *organization);
@@ -280,7 +281,7 @@ async fn the_node_must_be_the_machines_own_still() {
     world.api_is_down.store(true, Ordering::Relaxed);
     assert_eq!(renew(&world, Some(&present), &world.v1(&machine, &body), body.clone()).await.0, 500);
     world.api_is_down.store(false, Ordering::Relaxed);
-    // The same machine registers its Node again. The Node may be Ready or not.
+    // The machine registers its Node again. Whether the Node is Ready does not matter.
     says(&format!("aws:///us-test-1a/{ID}"));
     assert_eq!(renew(&world, Some(&present), &world.v1(&machine, &body), body).await.0, 200);
 }

@@ -20,7 +20,7 @@ pub(super) async fn metadata(number: u64) -> TestServer {
     .await
 }
 
-/// The client on the server that this metadata service describes. It listens at this address.
+/// The client on the server that this metadata service describes. The client waits for its call-back at `address`.
 pub(super) async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.scaleway = Some(observe_at(&metadata.url).await.unwrap());

@@ -16,7 +16,7 @@ async fn cluster(ec2: &StandIn, mood: Mood) -> Cluster {
     cluster_asking_within(Duration::from_millis(300), ec2, mood).await
 }
 
-/// A cluster that asks EC2 together for all Nodes that are due within a window.
+/// A cluster that collects the Nodes that are due within `window`, and asks EC2 about these Nodes together.
 async fn cluster_asking_within(window: Duration, ec2: &StandIn, mood: Mood) -> Cluster {
     let instances = Instances::within(window, Ec2::for_tests(&ec2.environment()[0].1));
     let mut cluster = Cluster::new(mood, Leadership::uncontested(), instances.clone()).await;

@@ -131,7 +131,7 @@ async fn an_alert_takes_an_order_back_once_and_an_end_of_the_alert_gives_another
     assert_eq!(step(&mut blocking).await, (vec![config_map.clone(), node.clone()], 1));
     assert_eq!(step(&mut blocking).await, (vec![], 0), "the node waits for its slot");
 
-    // A new `Blocking` has no result, as after the TTL.
+    // A new `Blocking` has no result, as if the TTL of the last result had passed.
     server.lock().fires = true;
     let mut blocking = Blocking::default();
     let (patched, queries) = step(&mut blocking).await;

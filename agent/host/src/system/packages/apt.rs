@@ -21,13 +21,13 @@ const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
 const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
 /// apt before 2.3 does not retry by default.
 const RETRIES: &str = "Acquire::Retries=3";
-/// dpkg keeps configuration files that an administrator changed.
+/// With this option, dpkg keeps configuration files that an administrator changed.
 const KEEP_CONFIGURATION: &str = "--force-confold";
 
 /// The command that downloads the package lists.
 const UPDATE: [&str; 6] = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
-/// apt prints one of these errors if it knows the package, but no repository has the wanted version. The installed
-/// version may be the wanted one.
+/// apt prints one of these errors if it knows the package, but no repository has the wanted version. It prints the
+/// first error if the wanted version is installed, and otherwise the second.
 const NOT_OFFERED: [&str; 2] = ["Can't find a source to download version", "was not found"];
 
 /// How often a command is retried if another process takes a lock between the agent's check and apt's own check.
@@ -94,7 +94,7 @@ pub(super) fn not_offered(packages: &[PackageVersion], waiting: Waiting<'_>) -> 
 
 /// Finishes an interrupted installation, and then installs packages from the existing package lists. Removes no
 /// package: without `--no-remove`, apt removes packages that need another version. apt also fails if it cannot
-/// configure an unrelated package, so its failure is only a warning if these packages are installed.
+/// configure an unrelated package. So a failure of apt is only a warning if all of `packages` are installed.
 pub(super) fn replace(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
     match install_of_lists(packages, &["--no-remove"], waiting) {

@@ -116,7 +116,8 @@ pub(super) fn replace(installer: &str, packages: &[&str], waiting: Waiting<'_>) 
         waiting.for_locks(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())?;
         let command = [&[installer, verb, "--assumeyes"][..], options(installer), packages].concat();
         let outcome = ask_outliving(&command)?;
-        // yum exits with 0 even if a newer version stays installed. So the installed versions decide.
+        // yum exits with 0 even if a newer version stays installed. So the installed versions decide whether the
+        // command succeeded.
         if installed(packages)?.len() == packages.len() {
             return Ok(());
         }

@@ -8,8 +8,8 @@ use crate::system::commands::ask;
 
 /// The folder of dpkg's file lists. A file list has one path a line (dpkg-query(1), `--listfiles`).
 const LISTS: &str = "/var/lib/dpkg/info";
-/// Folders that are links into `/usr` on all but old machines. A package may list a file by the path in either folder
-/// (file-hierarchy(7), "Compatibility Symlinks").
+/// Folders that are links into `/usr` on all but old machines. A package may list a file with or without `/usr` in its
+/// path (file-hierarchy(7), "Compatibility Symlinks").
 const MERGED: [&str; 4] = ["/bin/", "/lib/", "/lib64/", "/sbin/"];
 
 /// Filters `paths` to the files of dpkg's packages.
@@ -40,7 +40,7 @@ pub(super) fn of_rpm(paths: &[&str]) -> Result<BTreeSet<String>> {
     Ok(owned_of(paths, &outcome.stdout, &outcome.stderr))
 }
 
-/// Removes the files without a package from `paths`. rpm prints a line for each of these files (rpm(8), "file … is
+/// The files in `paths` that belong to a package. rpm prints a line for each file without a package (rpm(8), "file … is
 /// not owned by any package").
 fn owned_of(paths: &[&str], stdout: &str, stderr: &str) -> BTreeSet<String> {
     let lines: BTreeSet<&str> = stdout.lines().chain(stderr.lines()).map(str::trim).collect();
@@ -51,7 +51,8 @@ fn owned_of(paths: &[&str], stdout: &str, stderr: &str) -> BTreeSet<String> {
     paths.iter().filter(|path| !has_none(path)).map(|path| (*path).to_owned()).collect()
 }
 
-/// The path without `/usr` if its folder is a link into `/usr`. So the result is the same for both paths of a file.
+/// Removes `/usr` from a path in one of the [`MERGED`] folders. So the paths of a file with and without `/usr` have the
+/// same result.
 fn merged(path: &str) -> &str {
     match path.strip_prefix("/usr") {
         Some(rest) if MERGED.iter().any(|folder| rest.starts_with(folder)) => rest,

@@ -16,8 +16,8 @@ use crate::system::deadline::ask_prepared;
 const TIMEOUT: Duration = Duration::from_secs(25);
 /// Timeout of one connection, in seconds. A short timeout leaves time for the other repositories if one is silent.
 const ACQUIRE_TIMEOUT: &str = "10";
-/// The kinds of index files that `apt-get update` downloads besides release files. The first check does not download
-/// them (apt.conf(5)). It still downloads index files of kinds that other programs added.
+/// The kinds of index files that `apt-get update` downloads besides release files. The first check of [`of_apt`] does
+/// not download them (apt.conf(5)). It still downloads index files of kinds that other programs added.
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
 /// Removes the hooks that packages add to `apt-get update`, because hooks change the machine. A command-line option
@@ -76,7 +76,7 @@ fn prepare_folder(folder: &Path) -> io::Result<()> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
-    /// apt skipped the release file (`Ign`). apt does so only for some repositories.
+    /// apt skipped the release file (`Ign`), for example because a trusted repository has none.
     NoReleaseFile,
     Came,
     Failed,

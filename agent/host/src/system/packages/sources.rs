@@ -36,8 +36,8 @@ impl Written {
     pub(super) fn revert(&self, root: &Root) -> Result<()> {
         self.before.iter().try_for_each(|(path, before)| match before {
             Some(Before { bytes, metadata }) => {
-                // Without root's rights, the agent cannot change owners. Then the old file belonged to the agent's own
-                // user, and no owner is set.
+                // Only root can change owners. If the agent does not run as root, the old file belonged to the agent's
+                // own user, and no owner is set.
                 let owner = Uid::effective().is_root().then_some((metadata.uid, metadata.gid));
                 write_file(root, path, metadata.mode, owner, bytes)
             }
@@ -59,8 +59,8 @@ fn key_path(name: &str, extension: &str) -> String {
     format!("/etc/apt/keyrings/{name}.{extension}")
 }
 
-/// The repository as the machine has it. If list and key are correct, the result equals `wanted`. `None` if the list
-/// is missing or not readable for all users.
+/// The present configuration of the repository on this machine. If its list and its key are correct, the result equals
+/// `wanted`. `None` if the list is missing or not readable for all users.
 pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<PackageSource>> {
     let list = list_path(&wanted.name);
     let Some(text) = root.read(&list)? else { return Ok(None) };
@@ -95,7 +95,7 @@ pub(crate) fn write(
     })?;
     let list = list_path(&source.name);
     let key_file = key_path(&source.name, extension);
-    // Keys come before the list: a list without its key is useless.
+    // `revert` restores the keys before the list, because a list without its key is useless.
     let paths = EXTENSIONS.map(|extension| key_path(&source.name, extension));
     let paths = paths.into_iter().chain([list.clone()]);
     let before = paths.map(|path| Ok((path.clone(), before(root, &path)?))).collect::<Result<_>>()?;

@@ -22,8 +22,8 @@ const INTERFACES: [&str; 13] = [
     // weaveworks/weave: net/bridge.go.
     "weave",
 ];
-/// Name prefixes of interfaces: flannel's (flannel-io/flannel: `flannel.1`, `flannel-v6.1`, `flannel.ipip`,
-/// `flannel-wg`, `flannel0` in pkg/backend), Cilium's (cilium/cilium: pkg/defaults), and Calico's for each pod (felix'
+/// Name prefixes of the interfaces of flannel (flannel-io/flannel: `flannel.1`, `flannel-v6.1`, `flannel.ipip`,
+/// `flannel-wg`, `flannel0` in pkg/backend), of Cilium (cilium/cilium: pkg/defaults), and of the pods of Calico (felix'
 /// `InterfacePrefix`).
 const INTERFACE_PREFIXES: [&str; 3] = ["flannel", "cilium_", "cali"];
 /// kube-proxy's interface in IPVS mode. It has the addresses of all services (kubernetes/kubernetes:
@@ -34,8 +34,8 @@ pub(super) const KUBE_ROUTER: &str = "kube-dummy-if";
 
 /// Name prefixes of iptables chains.
 const CHAIN_PREFIXES: [&str; 9] = [
-    // kube-proxy's (pkg/proxy/iptables, pkg/proxy/ipvs), kubelet's (pkg/kubelet/kubelet_network_linux.go), and kube-router's
-    // (KUBE-ROUTER-, KUBE-POD-FW-, KUBE-NWPLCY-: pkg/controllers/netpol/network_policy_controller.go).
+    // Chains of kube-proxy (pkg/proxy/iptables, pkg/proxy/ipvs), of kubelet (pkg/kubelet/kubelet_network_linux.go), and of
+    // kube-router (KUBE-ROUTER-, KUBE-POD-FW-, KUBE-NWPLCY-: pkg/controllers/netpol/network_policy_controller.go).
     "KUBE-",
     // projectcalico/calico: felix/rules/rule_defs.go.
     "cali-",
@@ -51,11 +51,11 @@ const CHAIN_PREFIXES: [&str; 9] = [
     "AWS-CONNMARK-CHAIN-",
     "WEAVE-",
 ];
-/// Full names of chains: kubenet's on kOps nodes (nodeup/pkg/model/containerd.go), the chain of kindnet versions
-/// without nftables, and Weave's main chain.
+/// Full names of chains: the chain of kubenet on kOps nodes (nodeup/pkg/model/containerd.go), the chain of kindnet
+/// versions without nftables, and Weave's main chain.
 const CHAINS: [&str; 3] = ["IP-MASQ", "KIND-MASQ-AGENT", "WEAVE"];
-/// The firewall plugin creates this chain for an administrator's own rules (plugins/meta/firewall/README). It belongs
-/// to the pod network only while it is empty.
+/// The CNI plugin `firewall` creates this chain for an administrator's own rules (plugins/meta/firewall/README). The
+/// chain belongs to the pod network only while it is empty.
 pub(super) const ADMINISTRATORS_CHAIN: &str = "CNI-ADMIN";
 /// Comment prefixes of the pod network's rules in the machine's standard chains. Only the comment identifies these
 /// rules, because they jump to no chain of the pod network.
@@ -65,8 +65,8 @@ const COMMENTS: [&str; 5] = [
     // aws/amazon-vpc-cni-k8s: pkg/networkutils/network.go.
     "AWS, primary ENI\"",
     "AWS, CONNMARK\"",
-    // flannel versions without own chains have these rules (pkg/trafficmngr/iptables/iptables.go still has the
-    // comments).
+    // Rules of flannel versions that have no chains of their own. The comments are still in
+    // pkg/trafficmngr/iptables/iptables.go.
     "flanneld masq\"",
     "flanneld forward\"",
 ];
@@ -98,10 +98,10 @@ const TABLES: [&str; 10] = [
 const TABLE_PREFIX: &str = "kindnet-";
 
 /// Name prefixes of ipsets.
-/// - kube-proxy's in IPVS mode: pkg/proxy/ipvs/ipset.go; KUBE-6- for IPv6.
-/// - kube-router's: KUBE-SRC-, KUBE-DST-, kube-router-; inet6: for IPv6.
-/// - Calico's: `cali`, the IP version, and whether the set is the main one (felix/ipsets/ipset_defs.go).
-/// - Cilium's: pkg/datapath/ipset.
+/// - kube-proxy in IPVS mode: pkg/proxy/ipvs/ipset.go; KUBE-6- for IPv6.
+/// - kube-router: KUBE-SRC-, KUBE-DST-, kube-router-; inet6: for IPv6.
+/// - Calico: `cali`, the IP version, and a character for main or temporary sets (felix/ipsets/ipset_defs.go).
+/// - Cilium: pkg/datapath/ipset.
 const SET_PREFIXES: [&str; 7] =
     ["KUBE-", "inet6:KUBE-", "kube-router-", "inet6:kube-router-", "cali4", "cali6", "cilium_node_set_v"];
 

@@ -12,7 +12,7 @@ const REQUEST: [&str; 8] = [
     "--quiet",
     "--collect",
     "--property=Type=oneshot",
-    // While the program is alive, its messages to systemd extend this timeout.
+    // While the program is alive, its messages to systemd extend `TimeoutStartSec=`.
     "--property=NotifyAccess=main",
     "--property=TimeoutStartSec=1h",
     "--property=LimitCORE=0",
@@ -40,8 +40,8 @@ pub fn run_outside(unit: &str, command: &[&str]) -> Result<()> {
 }
 
 /// The `systemd-run` options for a unit's variables, from the output of `systemctl show`. `value` reads a variable of
-/// this process. A variable becomes an option only if both values are equal. A different value comes from an
-/// environment file and may be a secret, and all users can see arguments.
+/// this process. A variable becomes an option only if its values in the output and in this process are equal. A
+/// different value comes from an environment file and may be a secret, and all users can see arguments.
 fn variables(shown: &str, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut options = Vec::new();
     for line in shown.lines() {

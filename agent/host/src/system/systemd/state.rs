@@ -9,7 +9,8 @@ use time::macros::format_description;
 use super::unit::{Rest, UnitState};
 use crate::system::clock::Clock;
 
-/// The relevant properties of `org.freedesktop.systemd1.Unit` and of the interface of the unit's type.
+/// The properties that [`read`] uses. They belong to the interface `org.freedesktop.systemd1.Unit` or to the interface
+/// for the unit's type.
 pub(super) const PROPERTIES: [&str; 10] = [
     "LoadState",
     "ActiveState",
@@ -32,7 +33,7 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
         _ => Enablement::Disabled,
     };
     let running = match get("ActiveState") {
-        // A unit in a restart loop is `activating`. systemd itself restarts this unit.
+        // A unit in a restart loop is `activating`. It counts as running, because systemd itself restarts it.
         "active" | "reloading" | "refreshing" | "activating" => true,
         "inactive" => has_done_its_work(&get),
         _ => false,
@@ -42,7 +43,7 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
         ("inactive", _, _) => Rest::Yes,
         _ => Rest::No,
     };
-    // systemd 254 and later also have `auto-restart-queued`.
+    // systemd 254 and later also have the state `auto-restart-queued`.
     let restarting = get("SubState").starts_with("auto-restart");
     let starting = is_starting(&get);
     let started = started(&get, clock);
@@ -51,10 +52,10 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
     UnitState { is_known, enablement, running, rests, restarting, starting, started, unread }
 }
 
-/// When the main process of a unit started. systemd's timestamp may differ from the time that is computed from the
-/// monotonic clock, and the later one counts: if the clock was set back after the start, the computed time is earlier
-/// than the dates of files written before the start. `None` if the unit had no main process since boot, or if the unit
-/// is inactive and a timer or socket starts it.
+/// When the main process of a unit started. This is the later of two times: systemd's timestamp, and the time that is
+/// computed from the monotonic clock. If the clock was set back after the start, the computed time is earlier than the
+/// dates of files written before the start. `None` if the unit had no main process since boot, or if the unit is
+/// inactive and a timer or socket starts it.
 fn started<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> Option<SystemTime> {
     if get("ActiveState") == "inactive" && !get("TriggeredBy").is_empty() {
         return None;

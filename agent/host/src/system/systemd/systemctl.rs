@@ -147,8 +147,9 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Requests a job, and returns once the job is in systemd's queue. The order of the units' start depends on this,
-/// because systemd orders units only among queued jobs. A thread waits for the end of the job.
+/// Requests a job, and returns once the job is in systemd's queue. If the caller requested the next job earlier, the
+/// units could start in the wrong order, because systemd orders only queued jobs. A thread waits for the end of the
+/// job.
 fn begin(act: Act, unit: &str, runner: &Runner) -> Result<oneshot::Receiver<Result<()>>> {
     let command = ["systemctl", act.name(), "--", unit];
     let not_run = |error: std::io::Error| not_run(&command, &error);

@@ -10,8 +10,7 @@ use kops_agent_plan::resource::{DesiredState, File, Kind, ResourceId};
 use super::scene::{KUBELET_CONFIG, Scene, TOKEN, node};
 use super::support::noon;
 
-/// Version 1 of the node, in which only kubelet's configuration has another text. This text stands for a renewed
-/// certificate.
+/// Version 1 of the node, but with `text` as kubelet's configuration. `text` stands for a renewed certificate.
 fn with_renewed(text: &str) -> DesiredState {
     let mut state = DesiredState::default();
     for (id, resource) in node("1").iter() {

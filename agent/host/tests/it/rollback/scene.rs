@@ -104,7 +104,7 @@ impl Node {
         started.clone()
     }
 
-    /// The requests since the last call.
+    /// The requests since the last call of `news`.
     pub(crate) fn news(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }
@@ -200,7 +200,7 @@ pub(crate) const TIMINGS: HealthTimings = HealthTimings {
     restarted: Duration::ZERO,
 };
 
-/// The node in this version. Every text of the node contains the version.
+/// A node of the version `version`. Every text of the node contains `version`.
 pub(crate) fn node(version: &str) -> DesiredState {
     let mut node = DesiredState::default();
     node.add(File::text(KUBELET_CONFIG, format!("maxPods: {version}\n")));

@@ -48,7 +48,7 @@ impl Runtime {
         self.asked.lock().iter().any(|asked| asked == request)
     }
 
-    /// The requests since the last call.
+    /// The requests since the last call of `take_asked`.
     pub(crate) fn take_asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }

@@ -10,8 +10,8 @@ use kops_agent_process::exit;
 use crate::cli::{AddonsDiffArgs, Output};
 use crate::output;
 
-/// Prints the differences. Returns exit code 1 if a part could not be compared, or 4 with `--exit-code` if something
-/// differs.
+/// Prints the changes that an apply of the add-ons would make. Returns exit code 1 if some changes are unknown, or 4
+/// with `--exit-code` if there are changes.
 pub(super) async fn run(args: &AddonsDiffArgs) -> Result<u8> {
     let AddonsDiffArgs { addons, exit_code } = args;
     let scene = Scene::open(&addons.channels.options()?, addons.name.as_deref()).await?;

@@ -9,7 +9,7 @@ use kops_agent_process::exit;
 use crate::cli::{AddonsArgs, Output};
 use crate::output;
 
-/// Prints the states. Returns exit code 4 if an add-on is due or wrong.
+/// Prints the states of the add-ons. Returns exit code 4 if an add-on is due or wrong.
 pub(super) async fn run(args: &AddonsArgs) -> Result<u8> {
     let rows = status::rows(&Scene::open(&args.channels.options()?, args.name.as_deref()).await?).await?;
     match args.output {

@@ -7,7 +7,7 @@ use kops_agent_process::exit;
 
 use crate::output;
 
-/// Prints the patches that were not applied, and logs a summary and the problems.
+/// Prints the patches of a dry run, and logs a summary and the problems.
 pub(super) fn print(found: &Found) -> Result<u8> {
     for (node, problem) in &found.problems {
         log::warn!("the Node {node}: {problem}");

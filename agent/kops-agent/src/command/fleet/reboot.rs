@@ -39,7 +39,7 @@ pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
     let (boots, left_out) = boots_to_end(&nodes, &args.instance_groups, args.all_required);
     if !left_out.is_empty() {
         output::print_text(&format!(
-            "left out, because their kops-agent reports nothing about reboots: {}\n",
+            "nodes left out, because their kops-agent reports nothing about reboots: {}\n",
             one_line(&named(&left_out.iter().map(String::as_str).collect::<Vec<_>>()), SHOWN_OF_PROBLEM)
         ))?;
     }

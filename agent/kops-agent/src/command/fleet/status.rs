@@ -16,8 +16,8 @@ use super::watching;
 use crate::cli::{FleetStatusArgs, Output};
 use crate::output;
 
-/// Prints the state of each node. Returns exit code 4 if a node is not ready, not configured, superseded or does not
-/// report, or if its certificate has expired or expires soon.
+/// Prints the state of each node. Returns exit code 4 if a node is not ready, not configured or superseded, or if it
+/// does not report. Also returns exit code 4 if a node's certificate has expired or expires soon.
 pub(super) async fn run(args: &FleetStatusArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None)?;
     let client = kops_agent_kube::client_of(&chosen)?;

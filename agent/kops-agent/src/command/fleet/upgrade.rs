@@ -52,7 +52,7 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
     ] {
         if !left_out.is_empty() {
             let names = one_line(&named(left_out), SHOWN_OF_PROBLEM);
-            output::print_text(&format!("left out, because {why}: {names}\n"))?;
+            output::print_text(&format!("nodes left out, because {why}: {names}\n"))?;
         }
     }
     match (others + failed, current) {

@@ -164,8 +164,8 @@ fn aliases() -> String {
     format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(100), "*a,".repeat(500))
 }
 
-/// kOps may read such a document even if its text does not contain the name of kOps' API, for example
-/// `"kops\x2fv1alpha2"`.
+/// kOps may read a document that is too expensive for this check. The text of the document need not show that it is
+/// for kOps: YAML can escape the name of kOps' API, for example as `"kops\x2fv1alpha2"`.
 #[test]
 fn a_document_that_costs_too_much_to_read_is_an_error() {
     let deep = format!("a: {}\n", "[".repeat(200));

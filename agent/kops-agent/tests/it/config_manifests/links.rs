@@ -92,7 +92,8 @@ fn a_named_link_out_of_the_working_directory_is_refused() {
     }
     let absolute = places.path().join("repository/out.yaml").display().to_string();
     check(&places, &[&absolute]).with(2, &["leads out of the working directory"]);
-    // A link outside the working directory may lead to a link inside that leads out again.
+    // A link outside the working directory leads to a link inside the working directory, and the second link leads out
+    // again.
     symlink("repository/out.yaml", places.path().join("to-out.yaml")).unwrap();
     symlink("repository", places.path().join("to-repository")).unwrap();
     for path in ["../to-out.yaml", "../to-repository/out", "../to-repository/out/g.yaml"] {
@@ -112,7 +113,7 @@ fn a_named_path_outside_and_a_named_link_inside_are_read() {
             &[&format!("error: {place}:11: spec.kubelet.maxPods: -5")],
         );
     }
-    // A pull request cannot change a link outside the working directory.
+    // A pull request cannot change a link outside the working directory, so the check follows this link.
     symlink("outside/g.yaml", places.path().join("linked.yaml")).unwrap();
     symlink("outside", places.path().join("linked")).unwrap();
     for (path, place) in [

@@ -47,7 +47,7 @@ impl ApiServer {
         ApiServer { url, asked }
     }
 
-    /// The requests since the last call.
+    /// The requests since the last call of `asked`.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.try_iter().collect()
     }
@@ -127,7 +127,8 @@ fn rollout() -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "rollout"}, "data": {"rollout": rollout}})
 }
 
-/// The document at `path`. Every document has the fields of a list, of the server's version, and of discovery.
+/// The document at `path`. Each document has the fields of a list, of the server's version and of discovery, so that it
+/// is a valid answer to every kind of request.
 fn document(path: &str, nodes: &[Value]) -> Value {
     let items = if path.starts_with("/api/v1/nodes") {
         json!(nodes)

@@ -79,13 +79,14 @@ impl Worker {
     fn observing(&self, root: &Path, verb: &str, conf: &Path) -> Command {
         let mut agent = Command::new(agent());
         agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
-        // These variables replace the credentials of the instance's IAM role. The worker has no state store.
+        // These variables replace the credentials of the instance's IAM role. They are not for a state store: the
+        // worker has none.
         agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
         agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(root);
         agent
     }
 
-    /// Runs the agent on an instance with the metadata service `imds`. The agent observes its own facts.
+    /// Runs the agent on an instance with the metadata service `imds`. The agent observes the facts of this instance.
     pub fn run_on(&self, imds: &LoopbackServer, verb: &str, server: &KopsController) -> Ended {
         // This call is needed because it writes the boot config.
         self.agent(verb, &[server.url()], &self.served.authority);

@@ -191,7 +191,7 @@ impl Call {
     }
 }
 
-/// A value for a flag whose value a page may write in capitals.
+/// A value for a flag. It replaces the value on the page, which may be a placeholder in capitals.
 fn some_value(flag: &str) -> Option<String> {
     let value = match flag {
         "--conf" | "--facts" | "--asset-hashes" | "--kubeconfig" | "--admin-kubeconfig" => "/nonexistent",
@@ -266,7 +266,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
     flags
 }
 
-/// Finds the calls of this repository's scripts on a page that have a flag which the script does not have.
+/// Finds the calls on a page that give a script of this repository a flag that the script does not have.
 pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
     let mut wrong = Vec::new();
     for command in commands(page) {

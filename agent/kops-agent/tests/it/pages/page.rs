@@ -7,7 +7,7 @@ use super::repository::checkout;
 pub struct Block {
     /// The language after the fence. Empty for an indented block.
     pub language: String,
-    /// The lines of the block, without the indentation of its list.
+    /// The lines of the block. If the block is in a list, the indentation of the list is removed.
     pub text: String,
 }
 

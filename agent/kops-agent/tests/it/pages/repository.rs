@@ -21,7 +21,7 @@ pub struct Repository {
     sources: Vec<(String, String)>,
 }
 
-/// The first folders of paths in this repository.
+/// Top-level folders of this repository.
 const FOLDERS: [&str; 7] = ["agent/", "docs/", "packaging/", "tests/", "units/", "vm-tests/", ".ci/"];
 
 impl Repository {
@@ -198,7 +198,7 @@ impl Repository {
             .collect()
     }
 
-    /// Finds the reasons for rejecting a machine or a Node that the page does not explain.
+    /// Finds the reasons for which a machine or a Node is rejected, and that the page does not explain.
     pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {

@@ -41,7 +41,7 @@ const NOT_RUN: [(&str, &str, &str); 8] = [
 ];
 const A_ROTATION: &str = "a controller leads the rollouts: tests/cluster/tests/rotation.rs";
 
-/// Other programs that are replaced by stand-ins. A stand-in accepts every call.
+/// Programs other than kops-agent that are replaced by stand-ins. A stand-in accepts every call.
 const OTHERS: [&str; 17] = [
     "apt-get",
     "aws",
@@ -80,7 +80,7 @@ struct Walk {
     folder: TempDir,
     /// Paths on the page. In this test, each path is replaced by the path beside it.
     places: Vec<(&'static str, PathBuf)>,
-    /// The blocks that ran.
+    /// The numbers of the blocks that ran.
     done: RefCell<BTreeSet<usize>>,
 }
 
@@ -295,7 +295,8 @@ fn try_md_works_as_printed() {
     walk.run_the_rest();
 }
 
-/// Updates apply the new prefix only to one group. The spec is reset before a machine is replaced.
+/// `kops update cluster` applies the new fileRepository only to the group `canary`. The spec gets its old
+/// fileRepository back before a machine is replaced.
 #[test]
 fn canary_md_works_as_printed() {
     const PREFIX: &str =
@@ -328,7 +329,8 @@ fn canary_md_works_as_printed() {
     assert_eq!(conditions.len(), 2, "{policy:#}");
 }
 
-/// The program of a boot script is replaced, and the previous program is kept. The program file on the page is valid.
+/// The page replaces the program of a boot script, and keeps the previous program. The example of `program.yaml` on the
+/// page is valid.
 #[test]
 fn upgrade_md_works_as_printed() {
     let node = converged();
@@ -442,7 +444,8 @@ fn monitoring_md_works_as_printed() {
     walk.run_the_rest();
 }
 
-/// Step 2 makes control-plane mode a service, and gives the pod of the API server the name of kops-controller.
+/// Step 2 makes control-plane mode a service, and adds the DNS name of kops-controller to the manifest of the API
+/// server.
 #[test]
 fn take_over_md_works_as_printed() {
     let node = converged();

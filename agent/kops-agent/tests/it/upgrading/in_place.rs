@@ -23,8 +23,8 @@ impl Scene {
         )
     }
 
-    /// Whether the Node shows that the check of its program has not succeeded. Null if the Node shows nothing about a
-    /// check.
+    /// The field `unchecked` in the annotation about the program: true if the check of the program has not succeeded.
+    /// Null if the annotation has no such field.
     fn unchecked(&self) -> Value {
         self.annotation("kops-agent/program")["unchecked"].clone()
     }
@@ -41,7 +41,7 @@ fn a_program_in_place_that_would_change_the_node_writes_nothing() {
         fs::write(scene.machine.root().join("etc/containerd/config.toml"), "").unwrap();
         scene.order("r-1", version::NUMBER, "https://mirror.example.com/x", &sha256);
         let problem = scene.problem_of_successor("r-1");
-        assert!(problem.starts_with(&(scene.way_back() + "it would change this node (")), "{problem}");
+        assert!(problem.starts_with(&(scene.way_back() + "kops-agent would change this node")), "{problem}");
         assert!(problem.contains("config.toml"), "{problem}");
         assert!(read(&scene.machine, TIMER).contains("daily"));
         assert_eq!(scene.unchecked(), true);

@@ -15,7 +15,7 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
     let nothing = "exit 0";
     let changes = r#"echo '{"plan": {"steps": [{"resource": "file /etc/hosts"}]}}'; exit 4"#;
     let follows = |follow: &str| script_that_follows("0.9.0", follow, nothing);
-    // A killed process left this file when it tried a program.
+    // This file looks as if a process was killed while it tried a program.
     fs::write(scene.program.with_file_name(".nodeup.kops-agent"), "tried").unwrap();
     let fails = "echo 'the state store is gone [KA2005]' >&2; exit 1";
     for (number, (program, expected)) in [
@@ -35,7 +35,7 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
             "because the API server does not answer (exit status: 1: error: the API server is silent [KA7001]); ",
         ),
         (follows("exit 3"), "`fleet follow` of the new program fails: exit status: 3"),
-        (script("0.9.1", nothing), "is another version"),
+        (script("0.9.1", nothing), "is not the version"),
         (b"#!/no/such/loader\n".to_vec(), "the new program does not start"),
         (b"no program".to_vec(), "the new program does not start"),
         (b"#!/bin/sh\nexit 7\n".to_vec(), "the new program does not start: exit status: 7"),

@@ -9,9 +9,9 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::unreadable;
 
-/// The file systems of `folders`. Each is listed once, with the first folder on it. `folders` has the size of the
-/// files that will be written to each folder, in bytes. A missing folder is on the file system of its closest
-/// existing parent.
+/// The file systems of `folders`. Several folders on one file system give one entry, with the first of these folders.
+/// `folders` has the size of the files that will be written to each folder, in bytes. A missing folder is on the file
+/// system of its closest existing parent.
 pub(super) fn disks(root: &Path, folders: &[(String, u64)]) -> Seen<Vec<Disk>> {
     let mut disks: Vec<Disk> = Vec::new();
     let mut known: BTreeMap<u64, usize> = BTreeMap::new();

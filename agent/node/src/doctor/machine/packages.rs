@@ -4,7 +4,7 @@ use kops_agent_host::Host;
 use kops_agent_plan::doctor::{PackageLock, Seen, Unseen};
 use kops_agent_plan::resource::{DesiredState, Resource};
 
-/// The lock of the package manager that a process holds, and this process. `None` if no process holds a lock.
+/// The locked lock file of the package manager, and the process that holds the lock. `None` if no process holds a lock.
 pub(super) fn lock(host: &Host) -> Seen<Option<PackageLock>> {
     host.package_lock().map_err(Unseen::new)
 }

@@ -69,8 +69,8 @@ fn mirrors_come_before_the_registry_itself() {
     assert_eq!(own, ["http://localhost:5000/v2/a/manifests/1"]);
 }
 
-/// Source: containerd's `addDefaultScheme` and `registryHosts` for its configuration, and `parseHostConfig` for files
-/// of mirrors.
+/// The expected URLs follow containerd's code: `addDefaultScheme` and `registryHosts` for its configuration, and
+/// `parseHostConfig` for files of mirrors.
 #[test]
 fn an_address_is_read_as_containerd_reads_it_in_each_place() {
     for (address, in_configuration, in_file) in [

@@ -94,8 +94,8 @@ fn pause_image(node: &NodeConfig) -> Option<String> {
     node.containerd().sandbox_image.clone()
 }
 
-/// Up to kOps 1.35, sets the mirrors of each registry in this file. Later, sets only the directory in which each registry has its own file
-/// of mirrors.
+/// Up to kOps 1.35, sets the mirrors of all registries in this file. Since kOps 1.36, sets only the path of a directory, which contains a
+/// file of mirrors for each registry.
 fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
     let mirrors = &node.containerd().registry_mirrors;
     if node.release().containerd_configuration_is_of_1() {
@@ -145,9 +145,9 @@ fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<V
     set(file, &[&plugin[..], path].concat(), value);
 }
 
-/// Sets the value at this path. Makes missing tables, and replaces the value or table at the end of the path. If a key on the path has a
-/// value that is not a table, the key is skipped: its own table gets the rest of the path. kOps treats contradictory additions of a user in
-/// this way, too.
+/// Sets the value at this path. Makes missing tables, and replaces the value or table at the end of the path. A key on the path may already
+/// have a value that is not a table. Such a key is left out of the path, so the table that contains the key gets the rest of the path. kOps
+/// treats contradictory additions of a user in this way, too.
 fn set(table: &mut Table, path: &[&str], value: impl Into<Value>) {
     match path {
         [] => {}

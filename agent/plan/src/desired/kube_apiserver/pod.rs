@@ -22,8 +22,8 @@ const HEALTHCHECK_PORT: i32 = 3990;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::desired) enum Published {
     ApiServer,
-    /// Includes the bootstrap server's name. The bootstrap server is a service of the machine and has no pod, so the API server's pod has
-    /// the annotation.
+    /// Includes the bootstrap server's name. The bootstrap server has no pod, because it is a service of the machine. So the API server's
+    /// pod also publishes the name of the bootstrap server.
     ApiServerAndBootstrapServer,
 }
 
@@ -144,8 +144,8 @@ fn add_probes(node: &NodeConfig, api_server: &KubeApiServer, container: &mut Con
     });
 }
 
-/// The port and scheme of kubelet's probes. If there is no sidecar, kubelet probes the API server itself, which must then accept requests
-/// without credentials.
+/// The port and scheme of kubelet's probes. Without the sidecar, kubelet probes the API server itself. The API server must then accept
+/// requests without credentials.
 fn probed_port(api_server: &KubeApiServer) -> (i32, Option<&'static str>) {
     let config = &api_server.config;
     match insecure_port(config) {
@@ -179,7 +179,7 @@ fn add_audit_mounts(
 ) {
     let log = config.audit_log_path.as_deref().filter(|path| *path != "-").unwrap_or_default();
     if let Some(log_directory) = directory_of(log) {
-        // The API server rotates the log by renaming it. A file that is itself a mount cannot be renamed.
+        // The API server rotates the log by renaming it. A mounted file cannot be renamed, so the directory of the log is mounted instead.
         pod.mount(container, "auditlogpathdir", log_directory, Access::ReadWrite);
     }
     if let Some(policy_directory) = directory_of(&config.audit_policy_file)

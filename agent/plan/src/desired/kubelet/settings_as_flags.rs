@@ -109,7 +109,7 @@ pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
         shutdown_grace_period_critical_pods: _,
         memory_swap_behavior: _,
         crash_loop_back_off_max_container_restart_period: _,
-        // kubelet uses kOps' own files instead of these.
+        // kubelet uses kOps' own files instead of the files in these settings.
         client_ca_file: _,
         tls_cert_file: _,
         tls_private_key_file: _,

@@ -2,8 +2,8 @@
 //!
 //! kubelet asks logind to delay a shutdown by `shutdownGracePeriod`. If logind allows less, kubelet writes `99-kubelet.conf`
 //! (pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go). logind sorts its files by name, whatever their directories.
-//! `unattended-upgrades-logind-maxdelay.conf` of Debian's and Ubuntu's package sorts later, and its 30 seconds win. With a longer
-//! period, kubelet then does not wait for pods at all.
+//! `unattended-upgrades-logind-maxdelay.conf` of Debian's and Ubuntu's package sorts later, so its limit of 30 seconds applies.
+//! If `shutdownGracePeriod` is longer than this limit, kubelet does not wait for pods at all.
 
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::Duration;
@@ -12,7 +12,8 @@ use kops_agent_spec::Duration;
 const PATH: &str = "/etc/systemd/logind.conf.d/zz-kops-agent-shutdown.conf";
 const UNATTENDED_UPGRADES: Duration = Duration::from_seconds(30);
 
-/// If the grace period exceeds the 30 s of unattended-upgrades' file, adds a logind file that allows the whole grace period.
+/// Adds a logind file that allows the whole grace period, if this period is longer than 30 s. The package unattended-upgrades has a logind
+/// file that allows 30 s.
 pub(super) fn add(grace_period: Option<Duration>, state: &mut DesiredState) {
     let Some(period) = grace_period.filter(|period| *period > UNATTENDED_UPGRADES) else { return };
     // kubelet compares logind's limit with the exact period, so a fraction of a second rounds up.

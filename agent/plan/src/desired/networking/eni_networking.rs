@@ -8,8 +8,8 @@ use crate::resource::{DesiredState, File};
 
 const RESTART_NETWORKD: &[&str] = &["systemctl", "restart", "systemd-networkd"];
 
-/// Whether the kOps release stops this distribution's network services from changing attached interfaces. kOps up to
-/// 1.35 does not stop them on Debian.
+/// Whether the kOps release keeps this distribution's network services from changing attached interfaces. On Debian,
+/// only kOps 1.36 and newer do this.
 fn is_known(node: &NodeConfig) -> bool {
     node.distribution.project != Project::Debian || node.release().knows_debians_networkd()
 }
@@ -98,8 +98,9 @@ pub(super) fn disable_cloud_init_hotplug(node: &NodeConfig, state: &mut DesiredS
     }
 }
 
-/// Debian 11 requests a lease on every interface named `en*`, including the pods' interfaces named `eni*`. It takes
-/// down an interface that gets no lease. cloud-init wrote the rule, so no package restores it.
+/// Debian 11 requests a lease on every interface named `en*`, including the pods' interfaces named `eni*`, and takes
+/// down an interface that gets no lease. This file replaces the udev rule that cloud-init wrote. No package restores
+/// that rule.
 pub(super) fn narrow_cloud_ifupdown_helper(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::Debian && distribution.version < 12.0 {

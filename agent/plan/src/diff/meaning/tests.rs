@@ -37,7 +37,7 @@ fn pods_are_compared_as_kubelet_reads_them() {
     different(MANIFEST, pod, "\t");
 }
 
-/// Texts by nodeup up to kOps 1.35, and the same settings in another notation.
+/// nodeup wrote such files up to kOps 1.35.
 #[test]
 fn files_of_older_releases_are_compared_by_meaning() {
     let variables = "KUBECONFIG=/var/lib/kops/kubeconfig\nAWS_REGION=us-test-1\n";
@@ -88,7 +88,7 @@ fn kubelet_treats_zero_durations_but_not_empty_lists_as_unset() {
     }
     let grace = format!("{config}evictionSoftGracePeriod: {{memory.available: 0s}}\n");
     different(KUBELET, &grace, &format!("{config}evictionSoftGracePeriod: {{}}\n"));
-    // In objects of other kinds, a zero duration is a value.
+    // In objects of other kinds than KubeletConfiguration, a zero duration is a value.
     let providers = "/var/lib/kubelet/credential-provider.conf";
     let ours = "kind: CredentialProviderConfig\nproviders: [{name: a, matchImages: [x, y]}]\n";
     same(providers, ours, &ours.replace("[x, y]", "[y, x]"));

@@ -51,7 +51,7 @@ fn check_cloud(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
     let gates = ["DisableCloudProviders", "DisableKubeletCloudCredentialProviders"];
     let minor = component.version.minor();
     let accepted: &[&str] = match gates.map(|gate| component.gates().is_on(gate)) {
-        // `removed_flags` warns if the field is set at all.
+        // `removed_flags` already warns about any value of this field.
         _ if minor > removed_flags::LAST_WITH_CLOUD_PROVIDER => return,
         [false, false] if minor <= LAST_WITH_CLOUDS => &["azure", "gce", "vsphere"],
         _ => &["external"],

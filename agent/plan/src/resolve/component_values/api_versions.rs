@@ -8,8 +8,8 @@ use super::{Component, VersionedName};
 
 /// Keys that each stand for many API versions.
 const ALL: [&str; 4] = ["api/all", "api/alpha", "api/beta", "api/ga"];
-/// The API groups of two servers inside kube-apiserver, which serve CustomResourceDefinitions and APIServices.
-/// `VERSIONS` and `VERSIONS_OF_SOME` do not list the versions of these groups.
+/// The API groups of CustomResourceDefinitions and APIServices. Two separate servers inside kube-apiserver serve these
+/// groups. `VERSIONS` and `VERSIONS_OF_SOME` do not list the versions of these groups.
 const GROUPS_OF_OTHERS: [&str; 2] = ["apiextensions.k8s.io/", "apiregistration.k8s.io/"];
 /// The API versions that all known releases have.
 const VERSIONS: [&str; 49] = [

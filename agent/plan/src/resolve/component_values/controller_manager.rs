@@ -5,7 +5,7 @@ use kops_agent_spec::{Duration, KubeControllerManagerConfig};
 use super::resources::Resources;
 use super::{Component, controllers, leader_election, removed_flags, text};
 
-/// The newest minor version that has other allocators of the nodes' address ranges than RangeAllocator.
+/// The newest minor version that has more than one allocator of the nodes' address ranges.
 const LAST_WITH_CLOUD_RANGES: u64 = 31;
 const SECOND: Duration = Duration::from_seconds(1);
 const DEFAULT_NODE_PREFIX: [i32; 2] = [24, 64];

@@ -33,7 +33,7 @@ pub(super) fn check(component: &mut Component<'_>, config: Option<&LeaderElectio
         let advice = format!("use more than leaderElectRenewDeadlineDuration, which is {renewal}");
         component.refuse_value(LEASE, lease, advice);
     }
-    // A replica waits up to 1.2 times the retry period between two tries. The renew deadline must be longer than that.
+    // Between two tries, a replica waits up to 1.2 times the retry period. The renew deadline must be longer.
     if i128::from(renewal.nanoseconds()) * 10 <= i128::from(retry.nanoseconds()) * 12 {
         let advice = format!("use more than 1.2 times leaderElectRetryPeriod, which is {retry}");
         component.refuse_value(RENEWAL, renewal, advice);

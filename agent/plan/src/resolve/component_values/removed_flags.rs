@@ -73,7 +73,7 @@ fn warn(component: &mut Component<'_>, fields: &[(&str, bool)]) {
         component.warn(
             field,
             format!(
-                "becomes a flag that {} of Kubernetes {} does not have, so it does not start; remove the field",
+                "becomes a flag that {0} of Kubernetes {1} does not have, so {0} does not start; remove the field",
                 component.name, component.version
             ),
         );

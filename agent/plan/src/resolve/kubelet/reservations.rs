@@ -15,7 +15,8 @@ const MEBIBYTE: f64 = 1024.0 * 1024.0;
 /// kubelet's eviction threshold if `evictionHard` is unset, in bytes (pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
 const DEFAULT_EVICTION: f64 = 100.0 * MEBIBYTE;
 
-/// Checks the reserved memory and processors. Skips an amount that the facts do not have.
+/// Checks that the machine has the reserved memory and processors. Does not check the memory if the facts lack its size, and does not check
+/// the processors if the facts lack their number.
 pub(super) fn check(
     config: &KubeletConfigSpec,
     eviction_hard: &BTreeMap<String, String>,

@@ -72,7 +72,7 @@ fn of_cgroupfs(cgroup: &str) -> Option<ReservedCgroup> {
     is_path.then(|| ReservedCgroup { slice: None, folders: nested(parts.into_iter().map(str::to_owned)) })
 }
 
-/// Whether a part of a name needs no quotes in a unit file or a shell, and cannot lead out of its directory.
+/// Whether a part of a name needs no quotes in a unit file or a shell, and is not `.` or `..`.
 fn is_plain(part: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":_.".contains(c);
     !part.is_empty() && !part.starts_with('.') && part.chars().all(is_allowed)

@@ -1,7 +1,9 @@
 //! The components of a machine whose settings name files, with the files that kOps gives them.
 //!
-//! Source: nodeup/pkg/model/kube_apiserver.go, kube_controller_manager.go, kube_scheduler.go and kubelet.go. In each list of fields, a path
-//! is empty if the field is unset, or if kOps replaces the field's flag without losing anything.
+//! A field's path is empty in a list if the field is unset, or if the list's check does not apply to the field. For example, a file that
+//! kOps replaces need not exist.
+//!
+//! Source: nodeup/pkg/model/kube_apiserver.go, kube_controller_manager.go, kube_scheduler.go and kubelet.go.
 
 use std::path::Path;
 
@@ -27,7 +29,7 @@ const API_SERVER_FILES: [&str; 13] = [
     "service-account.key",
     "service-account.pub",
 ];
-/// The kubeconfig of a token webhook, which kOps writes.
+/// The kubeconfig of a token webhook. kOps writes this file.
 const TOKEN_WEBHOOK_CONFIG: &str = "/etc/kubernetes/authn.config";
 /// Files and directories with resolver configurations that services of the machine write at run time.
 const RESOLVER_CONFIGURATIONS: [&str; 3] = ["/etc/resolv.conf", "/run", "/var/run"];

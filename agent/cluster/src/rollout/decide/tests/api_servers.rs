@@ -57,7 +57,7 @@ fn a_control_plane_whose_api_server_stays_away_fails_until_it_is_back() {
         );
         cluster.now += Duration::seconds(5);
     }
-    // The pods are compared, and the rollout goes on, as for a Node that becomes Ready too late.
+    // The API server is ready again. The pods are compared and the rollout continues, as for a Node that becomes Ready too late.
     cluster.not_ready.clear();
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Running);

@@ -185,7 +185,7 @@ fn orders_of_the_policy_are_taken_back_and_its_configurations_go_on() {
     assert_eq!(step(&mut cluster), (Vec::new(), nodes(&["a-00"])));
     step(&mut cluster);
     assert!(!cluster.policy.reboots.is_at_work() && cluster.policy.reboots.ordered.is_empty());
-    // A blocker of reboots takes back no order to take a configuration.
+    // A blocker of reboots does not affect orders to take a configuration.
     cluster.seen.current.insert("b".into(), Ok("c=".into()));
     assert_eq!(step(&mut cluster), (nodes(&["b-00"]), Vec::new()));
     assert_eq!(step(&mut cluster), (Vec::new(), Vec::new()));

@@ -28,7 +28,7 @@ fn an_order_counts_until_its_node_would_have_failed() {
         OrderValidity::new(&order, Some(&order.text()), cluster.now),
         OrderValidity::Expired(_)
     ));
-    // An order to take a configuration does not expire: a node that has begun finishes its change.
+    // An order to take a configuration does not expire, so that a node can finish a change that it has begun.
     let mut cluster = Cluster::new(&[("a", 1)]);
     cluster.step();
     assert!(!cluster.of_name("a-00").order.contains("until"));

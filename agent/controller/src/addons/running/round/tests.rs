@@ -252,7 +252,7 @@ async fn one_that_fails_keeps_none_back_and_waits_until_its_entry_is_another() {
     assert_eq!(played.look().await, stands(&[("a", "waiting"), ("b", "current")]));
     assert_eq!(played.asked(), [""; 0]);
     assert!(played.rounds.next_attempt().is_some());
-    // If another add-on's entry changes, the backoff of this add-on does not end.
+    // If the entry of the add-on `b` changes, the backoff of the add-on `a` does not end.
     played.change(|scene| {
         scene.refused.clear();
         scene.channel(&[("a", "1", ""), ("b", "2", "")]);

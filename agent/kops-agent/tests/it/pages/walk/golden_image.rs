@@ -12,8 +12,8 @@ const PACKAGE: &str = concat!("kops-agent_", env!("CARGO_PKG_VERSION"), "-1_amd6
 /// The repository in the blueprint, which operators replace by their own.
 const REPOSITORY: &str = "https://packages.example.com/rpm";
 
-/// Packer's template declares the variables of the page. After the last block, the machine is no node, and an image of
-/// it has the units that the script enables.
+/// Packer's template declares the variables of the page. After the reset on the page, the machine is no longer a node.
+/// The page enables the same units as the script `provision`.
 #[test]
 fn golden_image_md_works_as_printed() {
     let node = converged();
@@ -84,7 +84,7 @@ fn golden_image_md_works_as_printed() {
     assert_eq!(walk.asked("kops").lines().collect::<Vec<_>>(), calls);
 }
 
-/// The units of all commands that begin with these words.
+/// The units in all lines of the script that begin with `command`.
 fn units(script: &str, command: &str) -> BTreeSet<String> {
     let calls = script.lines().filter_map(|line| line.trim().strip_prefix(command));
     calls.flat_map(str::split_whitespace).map(str::to_owned).collect()

@@ -119,7 +119,7 @@ fn the_bootstrap_servers_name_is_published_with_the_api_servers() {
         settings(config).api.load_balancer = Some(balancer);
     };
     assert_eq!(internal(&balanced), json!("kops-controller.internal.c.example.com"));
-    // Without DNS, machines have the name in /etc/hosts.
+    // Without DNS, machines find the servers' internal name in /etc/hosts, so the pod does not publish this name.
     assert_eq!(internal(&|config| config.uses_none_dns = true), Value::Null);
 }
 
