@@ -1,5 +1,6 @@
 //! Code that the tests and the demo share: an example store, and stand-ins for the servers of clouds and mirrors.
 
+pub mod administrator;
 pub mod api_server;
 pub mod authority;
 pub mod autoscaling;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use kops_agent_tests::administrator::{JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH};
 use kops_agent_tests::api_server::ApiServer;
 use kops_agent_tests::ec2::Ec2;
 use kops_agent_tests::gce::Gce;
@@ -31,6 +32,11 @@ pub const TIMEOUT: Duration = Duration::from_secs(300);
 /// The id of the instance with this number.
 pub fn id(number: usize) -> String {
     format!("i-{number:017x}")
+}
+
+/// The path of a Node in the API.
+fn path_of_node(name: &str) -> String {
+    format!("/api/v1/nodes/{name}")
 }
 
 /// The path of a file in the repository.
@@ -218,7 +224,7 @@ impl Cluster {
 
     /// The number of requests with these labels, from the API server's metrics.
     fn requests_with(&self, labels: &[&str]) -> usize {
-        let metrics = self.kubectl(&["get", "--raw", "/metrics"]);
+        let metrics = self.api.administrator.get("/metrics").unwrap();
         let lines = metrics.lines().filter(|line| {
             line.starts_with("apiserver_request_total{") && labels.iter().all(|label| line.contains(label))
         });
@@ -253,8 +259,10 @@ impl Cluster {
     /// Creates a Node with this provider ID.
     #[track_caller]
     pub fn create_node_saying(&self, name: &str, provider_id: &str) {
+        let node = Cluster::node_saying(name, provider_id).to_string();
         self.api
-            .kubectl(&["create", "-f", "-"], &Cluster::node_saying(name, provider_id).to_string())
+            .administrator
+            .send("POST", "/api/v1/nodes?fieldManager=kubectl-create", JSON, &node)
             .unwrap();
     }
 
@@ -271,13 +279,32 @@ impl Cluster {
 
     /// Creates a Node unless it exists.
     pub fn ensure_node(&self, name: &str) {
-        if self.api.kubectl(&["get", "node", name], "").is_err() {
+        if self.api.administrator.get(&path_of_node(name)).is_err() {
             self.create_node(name, Some(name));
         }
     }
 
     pub fn patch_node(&self, name: &str, patch: &str) {
-        self.kubectl(&["patch", "node", name, "--type=merge", "-p", patch]);
+        self.send_patch(&format!("{}?fieldManager=kubectl-patch", path_of_node(name)), MERGE_PATCH, patch);
+    }
+
+    /// Sets a label of a Node, or removes it if `value` is null.
+    pub fn label_node(&self, name: &str, label: &str, value: impl Into<Value>) {
+        let patch = json!({"metadata": {"labels": {label: value.into()}}}).to_string();
+        self.send_patch(&format!("{}?fieldManager=kubectl-label", path_of_node(name)), MERGE_PATCH, &patch);
+    }
+
+    pub fn annotate_node(&self, name: &str, annotation: &str, value: &str) {
+        let patch = json!({"metadata": {"annotations": {annotation: value}}}).to_string();
+        self.send_patch(
+            &format!("{}?fieldManager=kubectl-annotate", path_of_node(name)),
+            MERGE_PATCH,
+            &patch,
+        );
+    }
+
+    fn send_patch(&self, path: &str, media_type: &str, patch: &str) {
+        self.api.administrator.send("PATCH", path, media_type, patch).unwrap();
     }
 
     /// Reports that a Node is Ready, as a kubelet does regularly. The reported address of the Node is the API server's address. Does not
@@ -295,14 +322,25 @@ impl Cluster {
         self.patch_status(name, &json!({"addresses": [{"type": "InternalIP", "address": address}]}));
     }
 
-    fn patch_status(&self, name: &str, status: &Value) {
-        let patch = json!({"status": status}).to_string();
-        self.kubectl(&["patch", "node", name, "--subresource=status", "--type=strategic", "-p", &patch]);
+    /// Reports a part of a Node's status, as the Node's kubelet.
+    pub fn patch_status(&self, name: &str, status: &Value) {
+        let path = format!("{}/status?fieldManager=kubectl-patch", path_of_node(name));
+        self.send_patch(&path, STRATEGIC_MERGE_PATCH, &json!({"status": status}).to_string());
+    }
+
+    /// An object from the API server. Panics if it does not exist.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Value {
+        serde_json::from_str(&self.api.administrator.get(path).unwrap()).unwrap()
+    }
+
+    #[track_caller]
+    pub fn node(&self, name: &str) -> Value {
+        self.get(&path_of_node(name))
     }
 
     pub fn label(&self, node: &str, label: &str) -> Option<String> {
-        let node: Value = serde_json::from_str(&self.kubectl(&["get", "node", node, "-o", "json"])).unwrap();
-        Some(node["metadata"]["labels"].get(label)?.as_str().unwrap().to_owned())
+        Some(self.node(node)["metadata"]["labels"].get(label)?.as_str().unwrap().to_owned())
     }
 
     /// The reasons of the Events about a Node.
@@ -326,8 +364,8 @@ impl Cluster {
     }
 
     pub fn holder_of(&self, lease: &str) -> String {
-        let holder = "jsonpath={.spec.holderIdentity}";
-        self.kubectl(&["get", "lease", "-n", "kube-system", lease, "-o", holder])
+        let lease = self.get(&format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{lease}"));
+        lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
     }
 
     /// The output of a controller that runs once (`--once`). Panics if the controller fails.

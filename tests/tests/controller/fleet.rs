@@ -80,13 +80,8 @@ fn tells(root: &PathBuf) {
 
 fn create(cluster: &Cluster, node: &str, group: &str) {
     cluster.create_node(node, None);
-    cluster.kubectl(&["label", "node", node, &format!("{GROUP_LABEL}={group}")]);
+    cluster.label_node(node, GROUP_LABEL, group);
     cluster.report(node);
-}
-
-fn node(cluster: &Cluster, name: &str) -> Value {
-    let shown = cluster.kubectl(&["get", "node", name, "-o", "json", "--show-managed-fields"]);
-    serde_json::from_str(&shown).unwrap()
 }
 
 fn condition(node: &Value, wanted: &str) -> Option<Value> {
@@ -112,11 +107,11 @@ fn setting<'a>(node: &'a str, patch: &'a str) -> [&'a str; 7] {
 fn a_node_tells_of_itself_and_touches_nothing_else() {
     let cluster = Cluster::start();
     create(&cluster, "a", "nodes");
-    let before = node(&cluster, "a");
+    let before = cluster.node("a");
     let root = machine(&cluster, "a", &running(NEW, LATER));
     tells(&root);
 
-    let after = node(&cluster, "a");
+    let after = cluster.node("a");
     let told = condition(&after, CONDITION).unwrap();
     assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("Converged")));
     assert_eq!(told["message"], format!("configuration {NEW} since {LATER}"));
@@ -153,20 +148,20 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     // With a patch like this, kubelet reports its own conditions. The patch does not change the agent's condition.
     let report = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}});
     cluster.kubectl(&setting("a", &report.to_string()));
-    assert_eq!(condition(&node(&cluster, "a"), CONDITION), Some(told));
+    assert_eq!(condition(&cluster.node("a"), CONDITION), Some(told));
 
     // `lastTransitionTime` stays until the status changes. `lastHeartbeatTime` changes at every report.
     let aged = json!({"status": {"conditions": [{"type": CONDITION, "lastHeartbeatTime": LONG_AGO, "lastTransitionTime": LONG_AGO}]}});
     cluster.kubectl(&setting("a", &aged.to_string()));
     tells(&root);
-    let again = condition(&node(&cluster, "a"), CONDITION).unwrap();
+    let again = condition(&cluster.node("a"), CONDITION).unwrap();
     assert_eq!(again["lastTransitionTime"], LONG_AGO);
     assert_ne!(again["lastHeartbeatTime"], LONG_AGO);
     let mut failed = running(NEW, LATER);
     failed["failure"] = json!({"at": LATER, "problem": "the store denies s3://b/c"});
     let root = machine(&cluster, "a", &failed);
     tells(&root);
-    let failed = condition(&node(&cluster, "a"), CONDITION).unwrap();
+    let failed = condition(&cluster.node("a"), CONDITION).unwrap();
     assert_eq!((&failed["status"], &failed["reason"]), (&json!("False"), &json!("RunFailed")));
     assert_ne!(failed["lastTransitionTime"], LONG_AGO);
     let message = failed["message"].as_str().unwrap();
@@ -175,7 +170,7 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     // A reset removes the early warnings with a patch like this. All other conditions stay.
     let removed = EARLY_WARNINGS.map(|wanted| json!({"type": wanted, "$patch": "delete"}));
     cluster.kubectl(&setting("a", &json!({"status": {"conditions": removed}}).to_string()));
-    let left = node(&cluster, "a");
+    let left = cluster.node("a");
     assert!(EARLY_WARNINGS.iter().all(|wanted| condition(&left, wanted).is_none()), "{left}");
     assert!([CONDITION, "Ready"].iter().all(|wanted| condition(&left, wanted).is_some()), "{left}");
 }
@@ -196,7 +191,7 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 4000);
     tells(&root);
     let annotations = |node: &Value| node["metadata"]["annotations"].clone();
-    let told = node(&cluster, "a");
+    let told = cluster.node("a");
     assert_eq!(condition(&told, CONDITION).unwrap()["reason"], "Converged", "{told}");
     assert_eq!(annotations(&told)[FIRST_CERTIFICATE], "4000-01-01T00:00:00Z kubelet-server");
     assert_eq!(annotations(&told)["team"], "x");
@@ -218,7 +213,7 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
     // certificate has expired, the agent cannot report this.
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
     tells(&root);
-    assert_eq!(warning(&node(&cluster, "a")), "True CertificateExpired");
+    assert_eq!(warning(&cluster.node("a")), "True CertificateExpired");
     let (code, shown) = status(&[]);
     assert_eq!(code, Some(4), "{shown}");
     assert!(
@@ -232,7 +227,7 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
 
     // A machine without certificates removes its earlier report about certificates, and nothing else.
     tells(&machine(&cluster, "a", &running(NEW, LATER)));
-    let without = node(&cluster, "a");
+    let without = cluster.node("a");
     assert_eq!(warning(&without), "Unknown NotObserved");
     let told = annotations(&without);
     assert_eq!((&told[FIRST_CERTIFICATE], &told["team"]), (&Value::Null, &json!("x")));
@@ -272,15 +267,15 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_and_fleet_plan_shows_it(
     record["superseded"]["next"]["schemaVersion"] = "two".into();
     tells(&machine(&cluster, "a", &record));
     let annotation = |node: &Value| node["metadata"]["annotations"]["kops-agent/next"].clone();
-    assert_eq!(annotation(&node(&cluster, "a")), Value::Null);
+    assert_eq!(annotation(&cluster.node("a")), Value::Null);
     assert_eq!(plan()["superseded"], 1);
 
     // With the known schema version, the annotation is written again. When the node runs the next configuration, the annotation is removed.
     record["superseded"]["next"]["schemaVersion"] = 1.into();
     tells(&machine(&cluster, "a", &record));
-    assert!(annotation(&node(&cluster, "a")).is_string());
+    assert!(annotation(&cluster.node("a")).is_string());
     tells(&machine(&cluster, "a", &running(NEW, LATER)));
-    assert_eq!(annotation(&node(&cluster, "a")), Value::Null);
+    assert_eq!(annotation(&cluster.node("a")), Value::Null);
     assert_eq!((&plan()["current"], &plan()["next"]), (&json!(1), &Value::Null));
 }
 
@@ -291,14 +286,14 @@ fn a_node_cannot_report_for_another_and_each_obstacle_has_its_own_error() {
     create(&cluster, "a", "nodes");
     create(&cluster, "b", "nodes");
     tells(&machine(&cluster, "a", &running(NEW, LATER)));
-    let told = condition(&node(&cluster, "a"), CONDITION);
+    let told = condition(&cluster.node("a"), CONDITION);
     // `kubectl patch` would first read nodes/status, which kubelets may not read. So the test sends a PUT.
-    let mut lie = node(&cluster, "a");
+    let mut lie = cluster.node("a");
     lie["status"]["conditions"][0]["reason"] = "Lie".into();
     let put = ["replace", "--raw", "/api/v1/nodes/a/status", "-f", "-"];
     let refused = cluster.api.kubectl_as_kubelet("b", &put, &lie.to_string()).unwrap_err().to_string();
     assert!(refused.contains("is not allowed to modify node"), "{refused}");
-    assert_eq!(condition(&node(&cluster, "a"), CONDITION), told);
+    assert_eq!(condition(&cluster.node("a"), CONDITION), told);
     cluster.api.kubectl_as_kubelet("a", &put, &lie.to_string()).unwrap();
 
     // The API server rejects a user that is not a node. The agent must not report this error as a missing Node.
@@ -318,7 +313,7 @@ fn a_node_cannot_report_for_another_and_each_obstacle_has_its_own_error() {
     eventually("it has asked", || cluster.requests("nodes", "GET") > asked);
     create(&cluster, "c", "nodes");
     assert!(waiting.wait().unwrap().success());
-    assert!(condition(&node(&cluster, "c"), CONDITION).is_some());
+    assert!(condition(&cluster.node("c"), CONDITION).is_some());
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn a_node_of_karpenter_gets_upstreams_labels_and_keeps_karpenters() {
 
     let _controller = cluster.controller();
     eventually("it is labelled", || has(&cluster, NODE_ROLE, Some("")));
-    let node: Value = serde_json::from_str(&cluster.kubectl(&["get", "node", &id(1), "-o", "json"])).unwrap();
+    let node = cluster.node(&id(1));
     let expected: Value =
         decided.iter().chain(&karpenters).map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
     assert_eq!(node["metadata"]["labels"], expected);

@@ -99,8 +99,7 @@ impl Scene {
     }
 
     pub fn lease(&self, name: &str) -> Value {
-        let shown = self.world.cluster.kubectl(&["-n", "kops-agent", "get", "lease", name, "-o", "json"]);
-        serde_json::from_str(&shown).unwrap()
+        self.world.cluster.get(&format!("/apis/coordination.k8s.io/v1/namespaces/kops-agent/leases/{name}"))
     }
 
     fn patch_lease(&self, name: &str, patch: &Value) {
@@ -372,11 +371,9 @@ fn only_the_cordon_of_a_killed_run_is_removed() {
     };
     let (left, operators, at_work) = (root("left"), root("operators"), root("at-work"));
     for node in ["left", "at-work"] {
-        cluster.kubectl(&["annotate", "node", node, "kops-agent/cordoned-since=2026-01-01T00:00:00Z"]);
+        cluster.annotate_node(node, "kops-agent/cordoned-since", "2026-01-01T00:00:00Z");
     }
-    let node = |name: &str| -> Value {
-        serde_json::from_str(&cluster.kubectl(&["get", "node", name, "-o", "json"])).unwrap()
-    };
+    let node = |name: &str| cluster.node(name);
     for root in [left, operators] {
         let ended = agent_on_node().args(["fleet", "tell", "--root"]).arg(&root).output().unwrap();
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));

@@ -62,7 +62,7 @@ pub fn host(name: &str, public_key: &str, pod_cidrs: &[&str]) -> Value {
 
 /// The pod CIDRs of a Node. Null if the Node has none.
 fn ranges(cluster: &Cluster, node: &str) -> Value {
-    let node: Value = serde_json::from_str(&cluster.kubectl(&["get", "node", node, "-o", "json"])).unwrap();
+    let node = cluster.node(node);
     assert_eq!(node["spec"]["podCIDR"], node["spec"]["podCIDRs"][0]);
     node["spec"]["podCIDRs"].clone()
 }

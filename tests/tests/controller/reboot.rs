@@ -22,22 +22,20 @@ use crate::rollout::{Fleet, ORDER, OUTCOME, ended};
 
 /// Reports, as the node's kubelet, the boot id and whether the node is Ready.
 fn boots(cluster: &Cluster, node: &str, boot_id: &str, ready: &str) {
-    let patch = json!({"status": {
+    let status = json!({
         "conditions": [{"type": "Ready", "status": ready, "reason": "Kubelet"}],
         "nodeInfo": {
             "bootID": boot_id, "machineID": "", "systemUUID": "", "kernelVersion": "", "osImage": "", "containerRuntimeVersion": "",
             "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": "", "architecture": "",
         },
-    }});
-    let patch = patch.to_string();
-    cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
+    });
+    cluster.patch_status(node, &status);
 }
 
 /// Reports, as the node, the reasons for which its machine must reboot. `boot_id` identifies the machine's current boot.
 fn requires(cluster: &Cluster, node: &str, boot_id: &str, reasons: &[&str]) {
     let report = json!({"schemaVersion": 1, "bootID": boot_id, "reasons": reasons});
-    let annotation = format!("kops-agent/reboot-required={report}");
-    cluster.kubectl(&["annotate", "--overwrite", "node", node, &annotation]);
+    cluster.annotate_node(node, "kops-agent/reboot-required", &report.to_string());
 }
 
 fn fleet_command(admin: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -256,9 +254,7 @@ fn a_node_takes_a_slot_drains_reboots_uncordons_and_answers() {
     scene.is_labelled();
     let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
     let name = id(1);
-    let node = || -> Value {
-        serde_json::from_str(&cluster.kubectl(&["get", "node", &name, "-o", "json"])).unwrap()
-    };
+    let node = || cluster.node(&name);
     let annotation = |key: &str| -> Value {
         let node = node();
         let text = node["metadata"]["annotations"][key].as_str();

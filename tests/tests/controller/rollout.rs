@@ -49,33 +49,24 @@ impl Fleet {
 
     pub fn create_control_plane(&self, node: &str) {
         self.create(node, "masters");
-        self.cluster.kubectl(&["label", "node", node, &format!("{CONTROL_PLANE}=")]);
+        self.cluster.label_node(node, CONTROL_PLANE, "");
     }
 
     fn create(&self, node: &str, group: &str) {
         self.cluster.create_node(node, None);
-        self.cluster.kubectl(&["label", "node", node, &format!("{GROUP_LABEL}={group}")]);
+        self.cluster.label_node(node, GROUP_LABEL, group);
         self.cluster.report(node);
         self.runs(node, OLD);
     }
 
     /// Reports, as the node, that it is Ready and runs the configuration with this hash.
     pub fn runs(&self, node: &str, hash: &str) {
-        let patch = json!({"status": {"conditions": conditions(hash)}}).to_string();
-        self.cluster.kubectl(&[
-            "patch",
-            "node",
-            node,
-            "--subresource=status",
-            "--type=strategic",
-            "-p",
-            &patch,
-        ]);
+        self.cluster.patch_status(node, &json!({"conditions": conditions(hash)}));
     }
 
     /// Reports, as the node, that it trusts the CAs with this digest.
     pub fn trusts(&self, node: &str, digest: &str) {
-        self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{AUTHORITIES}={digest}")]);
+        self.cluster.annotate_node(node, AUTHORITIES, digest);
     }
 
     /// Like `runs`, but the report has the current time.
@@ -84,9 +75,7 @@ impl Fleet {
         let condition = json!({
             "type": CONDITION, "status": "True", "reason": "Converged", "message": format!("configuration {hash}"), "lastHeartbeatTime": now,
         });
-        let patch = json!({"status": {"conditions": [condition]}}).to_string();
-        let arguments = ["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch];
-        self.cluster.kubectl(&arguments);
+        self.cluster.patch_status(node, &json!({"conditions": [condition]}));
     }
 
     /// The hash of a group's current configuration.
@@ -96,9 +85,7 @@ impl Fleet {
     }
 
     pub fn order(&self, node: &str) -> Option<Value> {
-        let path = format!("jsonpath={{.metadata.annotations.{}}}", ORDER.replace('.', "\\."));
-        let order = self.cluster.kubectl(&["get", "node", node, "-o", &path]);
-        serde_json::from_str(&order).ok()
+        serde_json::from_str(self.cluster.node(node)["metadata"]["annotations"][ORDER].as_str()?).ok()
     }
 
     /// Carries out the node's order as `fleet follow` does: reports this problem, or success if the problem is empty.
@@ -124,7 +111,7 @@ impl Fleet {
                 outcome[field] = value.clone();
             }
         }
-        self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{OUTCOME}={outcome}")]);
+        self.cluster.annotate_node(node, OUTCOME, &outcome.to_string());
     }
 
     pub fn create_pod(&self, name: &str, node: &str) {

@@ -25,13 +25,12 @@ fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {
 
 /// Sets the address of a control-plane machine's Node.
 fn report_address(cluster: &Cluster, node: &str, address: &str) {
-    let patch = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}}).to_string();
-    cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
+    cluster.patch_status(node, &json!({"addresses": [{"type": "InternalIP", "address": address}]}));
 }
 
 /// Sets the annotation by which a control-plane node reports that it runs kops-agent's controller as a service.
 fn report_controller(cluster: &Cluster, node: &str) {
-    cluster.kubectl(&["annotate", "node", node, "kops-agent/controller=running"]);
+    cluster.annotate_node(node, "kops-agent/controller", "running");
 }
 
 /// Checks that a cluster on any cloud becomes ready for a takeover from kops-controller. `controller` serves the machines of the cluster
@@ -39,7 +38,7 @@ fn report_controller(cluster: &Cluster, node: &str) {
 pub fn becomes_ready(cluster: &Cluster, controller: &Controller, address: Ipv4Addr) {
     let (node, api) = ("the-control-plane", format!("api.internal.{CLUSTER}"));
     cluster.create_node(node, None);
-    cluster.kubectl(&["label", "node", node, "node-role.kubernetes.io/control-plane="]);
+    cluster.label_node(node, "node-role.kubernetes.io/control-plane", "");
     report_address(cluster, node, &address.to_string());
     report_controller(cluster, node);
     let bootstrap = format!("kops-controller.internal.{CLUSTER}");
@@ -65,7 +64,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     for number in 1..=2 {
         let node = id(number);
         cluster.create_node(&node, Some(&node));
-        cluster.kubectl(&["label", "node", &node, "node-role.kubernetes.io/control-plane="]);
+        cluster.label_node(&node, "node-role.kubernetes.io/control-plane", "");
         report_address(cluster, &node, "127.0.0.1");
         put_pod(cluster, &format!("kube-apiserver-{node}"), "kube-apiserver", &node, &api);
         put_pod(cluster, &format!("kops-controller-{number}"), "kops-controller", &node, &bootstrap);
@@ -162,7 +161,7 @@ fn the_last_server_does_not_leave() {
     let cluster = &world.cluster;
     for (number, address) in [(1, "127.0.0.1"), (2, "127.0.0.9")] {
         cluster.create_node(&id(number), Some(&id(number)));
-        cluster.kubectl(&["label", "node", &id(number), "node-role.kubernetes.io/control-plane="]);
+        cluster.label_node(&id(number), "node-role.kubernetes.io/control-plane", "");
         report_address(cluster, &id(number), address);
     }
     let controller = world.controller();
@@ -321,7 +320,7 @@ fn dns_controllers_record_is_complete_at_every_step_there_and_back() {
     for machine in Way::MACHINES {
         let node = id(machine);
         way.cluster.create_node(&node, Some(&node));
-        way.cluster.kubectl(&["label", "node", &node, "node-role.kubernetes.io/control-plane="]);
+        way.cluster.label_node(&node, "node-role.kubernetes.io/control-plane", "");
         way.start_pod(&format!("kube-apiserver-{node}"), "kube-apiserver", machine, &api);
         way.start_pod(&upstream(machine), "kops-controller", machine, &name);
     }
