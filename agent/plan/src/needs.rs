@@ -215,10 +215,7 @@ mod tests {
         state.add(File::text("/etc/kubernetes/manifests/a.manifest", "kind: [Pod"));
         let error = of_node(&node, &state).unwrap_err();
         assert_eq!(error.kind, Kind::FileUnreadable);
-        assert!(
-            error.to_string().starts_with("/etc/kubernetes/manifests/a.manifest is not YAML"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("/etc/kubernetes/manifests/a.manifest is not YAML"), "{error}");
     }
 
     #[test]
