@@ -18,7 +18,7 @@ pub enum PodRangeProblem {
     None {
         machine: String,
         wanted: &'static str,
-        /// The remedy, for the message.
+        /// The advice at the end of the message.
         to_do: &'static str,
     },
     /// The machine has several ranges, and nothing says which range is for pods.
@@ -27,7 +27,7 @@ pub enum PodRangeProblem {
         machine: String,
         wanted: &'static str,
         ranges: Vec<String>,
-        /// The remedy, for the message.
+        /// The advice at the end of the message.
         to_do: &'static str,
     },
     #[error("the pods of {machine} get no addresses: {range:?} is not an address range")]
@@ -40,7 +40,7 @@ pub struct Source<'a> {
     pub machine: &'a str,
     /// The noun for one range of this machine, as messages use it.
     pub wanted: &'static str,
-    /// The remedy, for the message, if the machine does not have exactly one range.
+    /// The advice at the end of the message, if the machine does not have exactly one range.
     pub to_do: &'static str,
 }
 

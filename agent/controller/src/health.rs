@@ -70,7 +70,8 @@ pub async fn listen_and_serve(
     serve(listen(address).await?, health, registry).await
 }
 
-/// Polls `answering` once, so that it listens if the port is free. Does not wait if another program has the port.
+/// Polls the probe server `answering` once. If the port is free, the server listens when this function returns. If another program has the
+/// port, this function does not wait.
 pub async fn begin(answering: &mut (impl Future<Output = Result<Infallible>> + Unpin)) -> Result<()> {
     tokio::select! {
         biased;

@@ -222,7 +222,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.2:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let scene = Scene::start(port, &[("b", "127.0.0.2"), ("c", "127.0.0.3")], &[]).await;
-        let why = format!("a server listens on b (127.0.0.2:{port})");
+        let why = format!("a bootstrap server listens on b (127.0.0.2:{port})");
         assert_eq!(scene.departure(Leaving::Service).await.unwrap(), Departure::Allowed(why));
         assert!(reset_refusal(scene.departure(Leaving::Machine).await).is_ok());
 

@@ -104,7 +104,7 @@ fn nodes_reboot_in_turns_and_one_that_does_not_come_back_stops_the_others() {
     eventually("it tries again", || fleet.order("a-0").is_some_and(|order| order["attempt"] == 2));
     boots(&fleet.cluster, "a-0", "boot-2", "True");
     fleet.outcome("a-0", "");
-    let waits_for = "waits for: the nodes: a-1: the pod default/batch blocks the reboot (app=batch)";
+    let waits_for = "waits for: the nodes: a-1: the pod default/batch blocks the reboot (selector app=batch)";
     eventually("a pod holds the last node", || fleet.rollout(&["status"]).1.contains(waits_for));
     fleet.cluster.kubectl(&["delete", "pod", "-n", "default", "batch", "--force"]);
     fleet.at_work(&["a-1"]);
@@ -138,7 +138,7 @@ fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_s
     boots(&fleet.cluster, "a-0", "boot-2", "True");
     requires(&fleet.cluster, "a-0", "boot-2", &["packages ask for it: libc6"]);
     fleet.outcome("a-0", "");
-    let held = "a-0 waits: it rebooted for the order from ";
+    let held = "a-0 waits: it rebooted for the order given at ";
     eventually("the node is held back", || fleet.rollout(&["status"]).1.contains(held));
     assert_eq!(fleet.order("a-0").unwrap()["bootID"], "boot-1");
 }

@@ -173,7 +173,7 @@ fn the_last_server_does_not_leave() {
         cluster.check_takeover(&["--back", "--kubelet-kubeconfig", kubelet])
     };
     let (code, said) = check(cluster, 2);
-    assert!(code == Some(0) && said.contains(&format!("a server listens on {}", id(1))), "{said}");
+    assert!(code == Some(0) && said.contains(&format!("a bootstrap server listens on {}", id(1))), "{said}");
     // Machine 1 has the last server that answers. The server must not end, although kops-controller's pod runs on machine 1.
     put_pod(cluster, "kops-controller-1", "kops-controller", &id(1), "");
     let (code, said) = check(cluster, 1);

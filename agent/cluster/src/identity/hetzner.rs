@@ -14,7 +14,7 @@ use crate::machine_id::{IdForm, MachineId};
 pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 pub const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instance-group";
 pub const INSTANCE_ROLE_LABEL: &str = "kops.k8s.io/instance-role";
-/// The prefix of labels that record a label of the group's nodes.
+/// The prefix of Hetzner labels that record the Node labels of the instance group.
 const NODE_LABEL_PREFIX: &str = "node-label.kops.k8s.io.";
 /// The form of Hetzner Cloud's providerIDs (upstream: `IdentifyNode` in `pkg/nodeidentity/hetzner/identify.go`).
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {

@@ -3,7 +3,7 @@
 use kops_agent_spec::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 
-/// Path of the endpoint, on the server that has `/bootstrap`.
+/// Path of the endpoint for requests about slots, on the server that has `/bootstrap`.
 pub const PATH: &str = "/slot";
 /// The highest `max_unavailable` that a node may send.
 pub const MOST_SLOTS: u32 = 1000;

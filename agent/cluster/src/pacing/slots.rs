@@ -41,7 +41,8 @@ impl Slot {
         !self.holder.is_empty() && !self.has_expired
     }
 
-    /// The time in seconds, as of `now`, for which the last holder has held slots without a pause of [`REST_SECONDS`].
+    /// The total time, up to `now`, during which the last holder held slots, in seconds. The time before a pause of [`REST_SECONDS`] does
+    /// not count.
     fn held_until(&self, now: i64) -> i64 {
         let end = match self.holder.is_empty() {
             true => self.renewed,
@@ -105,7 +106,7 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
     if held.len() >= usize::try_from(budget).unwrap_or(usize::MAX) {
         return Decision::Busy(held.into_iter().cloned().collect());
     }
-    // Concurrent requests find the same free number, so only one of these requests can write the Lease.
+    // Concurrent requests may choose the same free number. The API server then accepts only one write of the Lease.
     let is_free = |number: &u32| held.iter().all(|slot| slot.number != *number);
     let number = (0..=u32::MAX).find(is_free).unwrap_or_default();
     Decision::Hold { number, acquired: now, held_before }

@@ -129,8 +129,8 @@ pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now
     actions
 }
 
-/// The nodes that have an order which no status contains. Only orders that expire count ([`Task::expires`]). Such orders remain if an
-/// operator starts a new rollout before the controller takes the orders back.
+/// The nodes with an order that no status contains. Such an order remains if an operator starts a new rollout before the controller has
+/// taken this order back. Only orders that expire count ([`Task::expires`]).
 fn orphaned(asked: &RolloutAndPolicy, actions: &Actions, members: &[Member]) -> Vec<String> {
     let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));
     let statuses = [of_rollout, Some(&actions.policy.status), Some(&actions.policy.reboots)];

@@ -37,9 +37,9 @@ impl Status {
     }
 }
 
-/// The new [`Status::order_seconds`]: the times in the status `before`, and the times of the orders that have finished since. `ordered` has
-/// the orders of the status `before`. An order finishes when its node counts as done, so the duration includes the check of the node's
-/// pods.
+/// The new [`Status::order_seconds`]: the durations in the status `before`, and the durations of the orders that have finished since then.
+/// `ordered` has the orders of the status `before`. An order finishes when its node counts as done, so its duration includes the check of
+/// the node's pods.
 pub(super) fn order_seconds(
     course: &Course,
     groups: &BTreeMap<&str, Group<'_>>,

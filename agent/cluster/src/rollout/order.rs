@@ -30,8 +30,8 @@ pub enum Task {
 }
 
 impl Task {
-    /// Whether an order with this task expires. If it does, a pause takes the order back. An order to take the current configuration does
-    /// not expire, because a late change does no harm.
+    /// Whether an order with this task expires. If a rollout is paused, the controller takes back its orders that expire. An order to take
+    /// the current configuration does not expire, because a late change does no harm.
     pub fn expires(self) -> bool {
         self != Task::Configuration
     }
@@ -70,8 +70,8 @@ pub struct Order {
     pub program: bool,
     /// When the order was written, in RFC 3339, by the controller's clock.
     pub at: String,
-    /// The deadline for the node to begin, in RFC 3339. Empty if the node takes a configuration. Any other order without a deadline counts
-    /// as expired.
+    /// The deadline for the node to begin, in RFC 3339. Empty in an order to take a configuration. Every other order without a deadline
+    /// counts as expired.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
 }
@@ -124,7 +124,8 @@ impl Order {
         parse_timestamp(&self.at)
     }
 
-    /// The outcome of this order; `problem` is empty if the node carried out the order. Credentials in URLs are hidden.
+    /// The outcome of this order; `problem` is empty if the node carried out the order. The outcome hides credentials in the URLs
+    /// of `problem`.
     pub fn outcome(&self, problem: &str) -> Outcome {
         Outcome {
             rollout: self.rollout.clone(),

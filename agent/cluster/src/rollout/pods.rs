@@ -29,7 +29,7 @@ pub struct Container {
     pub restarts: u32,
     /// Whether the container waits in `CrashLoopBackOff`.
     pub is_looping: bool,
-    /// Whether the container's pod is a static pod. A static pod belongs to the node, at whatever time it was created.
+    /// Whether the container's pod is a static pod. A static pod counts as older than the node's order, whatever `created` is.
     pub is_of_static_pod: bool,
     /// When the container's pod was created, by the API server's clock; `None` if that is not known.
     pub created: Option<OffsetDateTime>,

@@ -49,7 +49,7 @@ const REBOOT: Automatic = |part| part.reboot;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
-    /// The settings of all groups.
+    /// The settings of each group, unless `groups` has a different setting for that group.
     #[serde(default)]
     pub cluster: GroupPolicy,
     /// The settings that differ for a group, by the group's name.
@@ -151,7 +151,7 @@ impl Default for PolicyState {
 }
 
 impl PolicyState {
-    /// The attempt of the automatic rollout or reboots with this ID.
+    /// The attempt of the automatic rollout with this ID, or of the automatic reboots with this ID.
     pub fn attempt_of(&self, rollout: &str) -> u32 {
         match rollout {
             _ if self.rollout == rollout => self.attempt,

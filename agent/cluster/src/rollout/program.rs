@@ -200,7 +200,8 @@ pub(super) fn decide_programs(
     let current = members.iter().map(|member| (member.group.clone(), Ok(wanted.hash.clone()))).collect();
     let hold = || Some(shortened(&hold(wanted, seen)?, LONGEST_HOLD));
     let course = Course { hold: course.hold.clone().or_else(hold), ..course.clone() };
-    // An upgrade of kops-agent changes no authorities, so an order that named them would fail.
+    // An upgrade of kops-agent does not change which authorities a node trusts. So the orders name no authorities: a node with outdated
+    // authorities would fail such an order.
     let seen = Seen { current, listed: seen.listed.clone(), is_stale: seen.is_stale, ..Seen::default() };
     let mut decision = decide_course(&course, &members, &seen, before, now);
     let left_out = members.iter().filter(|member| member.is_left_out).map(|member| member.node.as_str());

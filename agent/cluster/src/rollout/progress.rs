@@ -111,10 +111,10 @@ pub(super) fn progress(
                 format!("its run succeeded, but its API server is not ready {timeout} after the order: {why}")
             }
             _ if member.is_ready && !authorities.are_trusted => format!(
-                "its run succeeded, but its Node does not show the ordered authorities of kubernetes-ca {timeout} after the order"
+                "its run succeeded, but {timeout} after the order its Node does not show the ordered authorities of kubernetes-ca"
             ),
             _ => format!(
-                "its run succeeded, but its Node is not Ready or does not show the result {timeout} after the order"
+                "its run succeeded, but {timeout} after the order its Node is not Ready or does not show the result of the run"
             ),
         }),
     }

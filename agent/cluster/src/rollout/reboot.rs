@@ -62,7 +62,7 @@ impl Blockers {
         self.pods.is_empty() && self.alerts.is_empty()
     }
 
-    /// The namespace of the Service of Prometheus, and its name and port. `None` if there is no query. A query without a Service is an
+    /// The Service of Prometheus: its namespace, and its `NAME:PORT`. `None` if no query is set. A query without a valid Service is an
     /// error.
     pub fn service(&self) -> Result<Option<(&str, &str)>, Invalid> {
         let service = self.prometheus.split_once('/').filter(|(namespace, name)| {

@@ -127,7 +127,7 @@ pub struct GroupStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     pub updating: Vec<String>,
-    /// Nodes that have no order, although they do not run the current configuration or trust other authorities than new machines.
+    /// Nodes without an order that do not run the current configuration, or whose trusted authorities differ from those of new machines.
     pub waiting: usize,
     /// Nodes that run the current configuration, but whose trusted authorities differ from those of new machines.
     #[serde(default, skip_serializing_if = "is_zero")]

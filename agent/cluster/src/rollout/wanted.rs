@@ -158,7 +158,7 @@ impl FromStr for MaxUnavailable {
 
     fn from_str(text: &str) -> Result<MaxUnavailable, Invalid> {
         let wrong = || {
-            Invalid::new(format!("{text:?} is neither a number of nodes from 1 nor a share from 1% to 100%"))
+            Invalid::new(format!("{text:?} is neither a number of nodes (1 or more) nor a share (1%-100%)"))
         };
         let (digits, is_share) = text.strip_suffix('%').map_or((text, false), |digits| (digits, true));
         let number = digits.parse().map_err(|_| wrong())?;

@@ -62,7 +62,10 @@ pub fn departure(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -
         return Departure::Allowed("kOps' kops-controller listens on this machine".to_owned());
     }
     if let Some(other) = others.iter().find(|other| other.silent.is_none()) {
-        return Departure::Allowed(format!("a server listens on {} ({})", other.node, other.address));
+        return Departure::Allowed(format!(
+            "a bootstrap server listens on {} ({})",
+            other.node, other.address
+        ));
     }
     match (others, leaving, here) {
         ([], Leaving::Machine, _) => {
@@ -80,7 +83,7 @@ pub fn departure(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -
         (silent, ..) => {
             let silent: Vec<String> = silent.iter().filter_map(ControlPlane::why_silent).collect();
             Departure::Refused(format!(
-                "no server listens on the other control planes: {}. If one of these machines no longer exists, delete its Node",
+                "no bootstrap server listens on the other control planes: {}. If one of these machines no longer exists, delete its Node",
                 silent.join(", ")
             ))
         }
@@ -111,7 +114,7 @@ mod tests {
                     (Leaving::Service, OtherServer::Listens) => {
                         "kOps' kops-controller listens on this machine".to_owned()
                     }
-                    _ => "a server listens on b (10.0.0.1:3988)".to_owned(),
+                    _ => "a bootstrap server listens on b (10.0.0.1:3988)".to_owned(),
                 });
                 assert_eq!(departure(leaving, &others, here), allowed, "{leaving:?} {here:?}");
             }
@@ -122,8 +125,8 @@ mod tests {
     fn the_last_server_may_not_leave() {
         let nowhere = ControlPlane { node: "b".into(), silent: Some("none".into()), ..Default::default() };
         let others = [other("a", Some("refused")), nowhere];
-        let why = "no server listens on the other control planes: a (10.0.0.1:3988: refused), b (none). \
-                   If one of these machines no longer exists, delete its Node";
+        let why = "no bootstrap server listens on the other control planes: a (10.0.0.1:3988: refused), \
+                   b (none). If one of these machines no longer exists, delete its Node";
         let refused = Departure::Refused(why.to_owned());
         for here in [OtherServer::Absent, OtherServer::Waits] {
             for leaving in [Leaving::Service, Leaving::Machine] {

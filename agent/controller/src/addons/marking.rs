@@ -11,8 +11,8 @@ use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::list_pages;
 use kops_agent_spec::failure::{Failing as _, Failure};
 
-/// Marks the selected Nodes and returns how many it marked. Stops at the first Node that cannot be marked. Earlier
-/// Nodes stay marked.
+/// Sets the annotation [`NEEDS_UPDATE_ANNOTATION`] on the selected Nodes. Returns how many Nodes got the annotation. Stops
+/// at the first Node that cannot be patched. Earlier Nodes keep the annotation.
 pub async fn mark(client: &Client, which: NeedsRollingUpdate) -> Result<usize, Failure> {
     let failed = |doing: &str, error: ApiError| Failure::new(error.kind(), format!("{doing}: {error}"));
     let nodes: &Api<Node> = &Api::all(client.clone());

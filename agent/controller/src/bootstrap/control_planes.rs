@@ -69,8 +69,8 @@ mod tests {
 
     use super::*;
 
-    /// The reason why a control plane with this Node status is not ready, if its API server answers readiness probes with `answer`. `None`
-    /// if the control plane is ready.
+    /// Returns why a control plane with this Node status is not ready; `None` if it is ready. Its API server answers readiness probes with
+    /// `answer`.
     async fn told(status: Value, answer: (u16, &'static str)) -> Option<String> {
         kops_agent_net::tls::install_provider();
         let server = TestServer::start(move |_| async move { Ok(text(answer.0, answer.1)) }).await;

@@ -147,7 +147,7 @@ impl Work {
         let role = files.group.spec.role;
         if role != InstanceGroupRole::Node {
             return Err(Failure::new(Kind::ControlPlaneSettings, format!(
-                "the instance group {} has the role {role}, and only workers get their configuration from this server",
+                "the instance group {} has the role {role}, but this server derives configurations only for the role Node",
                 self.name
             ))
             .into());
@@ -197,7 +197,7 @@ pub(super) fn late(within: Duration) -> anyhow::Error {
     Failure::new(Kind::StoreUnreachable, format!("the store does not answer within {within:.0?}")).into()
 }
 
-/// The refusal of a configuration that cannot be built until the store changes.
+/// The refusal of a machine whose configuration cannot be built until the store changes.
 pub(super) fn no_node_config(problem: String) -> Refusal {
     Refusal {
         answer: Answer::BadRequest,

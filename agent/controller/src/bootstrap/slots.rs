@@ -61,7 +61,7 @@ pub struct Slots {
     nodes: Nodes,
     api_servers: ApiServers,
     leases: Api<Lease>,
-    /// Identifies the nodes that request slots, and limits their rate.
+    /// Identifies the nodes that request slots, and limits the rate of their requests.
     askers: Renewal,
     /// The recently read Leases, by name.
     looked_at: Mutex<BTreeMap<String, LookedAt>>,

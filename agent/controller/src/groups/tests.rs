@@ -219,7 +219,8 @@ fn only_configurations_of_nodes_and_saved_groups_are_groups() {
     }
 }
 
-/// The kind of store that kOps writes on metal. It contains no configurations, only groups that `kops edit ig` has saved.
+/// A store as kOps writes it for machines on metal. It contains no node configurations, only the cluster's spec and the groups that
+/// `kops edit ig` has saved.
 fn saved_store() -> (tempfile::TempDir, Groups) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("instancegroup")).unwrap();

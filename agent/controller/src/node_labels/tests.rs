@@ -95,7 +95,6 @@ impl State {
         self.history.push((self.version, event));
     }
 
-    /// Applies a merge patch to a Node.
     fn patch(&mut self, name: &str, patch: &Value) -> Answer {
         self.patches.push(Instant::now());
         let mut labels = self.nodes[name]["metadata"]["labels"].clone();

@@ -93,7 +93,7 @@ async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String
         let (metadata, node) = (pod.metadata, pod.spec.node_name);
         let name =
             format!("{}/{}", metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
-        let why = || format!("the pod {name} blocks the reboot ({})", one_line(selector, QUOTED));
+        let why = || format!("the pod {name} blocks the reboot (selector {})", one_line(selector, QUOTED));
         (!is_over && !node.is_empty()).then(|| (node, why()))
     };
     let all = list_pages::all(ListParams::default().labels(selector), ask, node).await;
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(path, format!("/api/v1/namespaces/m/services/web:9090/proxy/api/v1/query?{query}"));
         assert_eq!(found.all, None);
         assert_eq!(found.nodes.keys().collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(found.nodes["a"], "the pod n/a blocks the reboot (app=batch)");
+        assert_eq!(found.nodes["a"], "the pod n/a blocks the reboot (selector app=batch)");
         let fires = r#"{"status": "success", "data": {"result": [{"metric": {"alertname": "Fire"}, "value": [1, "1"]}]}}"#;
         let why = blocked(200, fires).await.0.all.unwrap();
         assert!(

@@ -22,7 +22,7 @@ pub struct Stored {
     api: Api<ConfigMap>,
 }
 
-/// The ConfigMap as it was read.
+/// The contents of the rollout's ConfigMap from one read.
 pub struct Read {
     /// The operator's rollout. `None` if someone removed its key; an error if the text is not a valid rollout.
     pub rollout: Result<Option<Rollout>, Failure>,

@@ -119,8 +119,8 @@ impl Rollouts {
         }
     }
 
-    /// Decides about the rollout in the ConfigMap and the policy, again and again, until there is nothing more to decide. Ends early if a
-    /// request fails, or another process may lead.
+    /// Decides about the rollout and the policy that are in the ConfigMap, again and again, until there is nothing more to decide. Ends
+    /// early if a request fails, or if another process may lead.
     async fn lead(&self) -> Ended {
         match self.read().await {
             Ok((asked, read)) if asked.is_nothing() => {
@@ -191,7 +191,7 @@ impl Rollouts {
         let mut seen = Seen { current, is_stale, authorities, program, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
-        // Decide again after each list of pods. The list may end the check of a node, so that the next node may begin.
+        // Decide again after each answer. For example, a list of pods may end the check of a node, so that the next node may begin.
         while !actions.pods_to_list.is_empty()
             || !actions.api_servers_to_ask.is_empty()
             || actions.blockers_to_check.is_some()

@@ -50,14 +50,14 @@ pub(super) async fn servers(
     }
     if !without.is_empty() {
         why.push(format!(
-            "a server listens on {}, but neither the Node nor a pod shows that kops-agent runs there. Once kOps' kops-controller stops, \
-             machines may be unable to bootstrap there",
+            "a bootstrap server listens on {}, but neither the Node nor a pod shows that kops-agent runs there. Once kOps' kops-controller \
+             stops, machines may be unable to bootstrap there",
             without.join(", ")
         ));
     }
     Ok(match why.as_slice() {
         [] => ready(format!(
-            "kops-agent runs on all {} control-plane machines, and a server listens on port {port} of each",
+            "kops-agent runs on all {} control-plane machines, and a bootstrap server listens on port {port} of each",
             all.len()
         )),
         why => not_ready(format!(

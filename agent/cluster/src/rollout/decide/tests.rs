@@ -229,7 +229,8 @@ fn web(restarts: u32, is_looping: bool) -> Result<Containers, Failure> {
     Ok([("default/web-0/web".to_owned(), container)].into())
 }
 
-/// A cluster with one group of two nodes. The first node took the configuration ten seconds ago, and had these containers before.
+/// A cluster with one group of two nodes. `before` is the result of listing the first node's containers before its order. The node took the
+/// configuration ten seconds ago.
 fn settling(before: Result<Containers, Failure>) -> Cluster {
     let mut cluster = Cluster::new(&[("a", 2)]);
     cluster.rollout.check_pods_after = 60;
@@ -299,7 +300,7 @@ fn pods_that_cannot_be_listed_are_not_compared() {
     let mut cluster = settling(Err(Failure::new(Kind::ApiServerRefused, "forbidden")));
     assert_eq!(cluster.status.pods["a-00"].not_compared, "forbidden");
     assert_eq!(cluster.step(), ["a-01"]);
-    // After the order, the controller retries a failed list until the node times out.
+    // After the order, the controller retries a failed list of the node's pods until the node times out.
     let mut cluster = settling(web(1, false));
     cluster.step();
     cluster.containers.insert("a-00".into(), Err(Failure::new(Kind::ApiServerUnanswered, "no answer")));

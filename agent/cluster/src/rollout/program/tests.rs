@@ -321,7 +321,7 @@ fn a_worker_that_forges_an_outcome_is_no_canary() {
     assert!(cluster.status.canaries.is_empty(), "{:?}", cluster.status.canaries);
     answer(&mut cluster, "a-01", &sha256('a'), "");
     assert_eq!(cluster.step(), ["a-02"]);
-    // A canary that has passed deletes its outcome and its report. The other nodes do not wait for this canary.
+    // A node that has passed as a canary deletes its outcome and reports another program. The other nodes do not wait for this node.
     let canary = cluster.of_name("a-01");
     (canary.outcome, canary.program) = (None, Some(sha256('0')));
     answer(&mut cluster, "a-02", &sha256('a'), "");

@@ -95,7 +95,7 @@ fn a_node_that_succeeds_and_is_never_ready_fails() {
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Stopped);
     let problem = &cluster.status.groups["a"].failures["a-00"];
-    assert!(problem.contains("is not Ready or does not show the result 10m after the order"), "{problem}");
+    assert!(problem.contains("10m after the order its Node is not Ready or does not show"), "{problem}");
 }
 
 /// Two control planes. The first one carries out its order after this many seconds. Its pods are checked 60 s later.

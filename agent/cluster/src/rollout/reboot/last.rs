@@ -65,8 +65,8 @@ impl LastReboot {
         let next = parse_timestamp(&self.at).and_then(|at| at.checked_add(interval));
         match next {
             Some(next) if now < next => Some(format!(
-                "it rebooted for the order from {} and requires a reboot again; the policy reboots it at {} \
-                 or later (rebootInterval)",
+                "it rebooted for the order given at {} and requires a reboot again; the policy reboots it \
+                 at {} or later (rebootInterval)",
                 self.at,
                 timestamp(next)
             )),

@@ -12,7 +12,7 @@ use kops_agent_cloud::openstack::facts::server_id_at;
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 pub(super) const NAME_OF_NODE: &str = "nodes-1a2b3c";
 
-/// The client on the server with the UUID `uuid(number)`, which the server's metadata service reports.
+/// A bootstrap client on the OpenStack server with the UUID `uuid(number)`. A fake metadata service reports this UUID.
 pub(super) async fn machine(world: &World, number: u64) -> KopsController {
     let metadata = TestServer::start(move |request| async move {
         let meta = json!({"uuid": uuid(number), "name": NAME_OF_NODE, "hostname": "nodes-1a2b3c.novalocal", "meta": {}});

@@ -20,7 +20,8 @@ pub(super) async fn metadata(number: u64) -> TestServer {
     .await
 }
 
-/// The client on the server that this metadata service describes. The client waits for the server's call-back at `address`.
+/// A bootstrap client on the Scaleway server that this metadata service describes. At `address`, the client waits for the call-back of the
+/// bootstrap server.
 pub(super) async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.scaleway = Some(observe_at(&metadata.url).await.unwrap());

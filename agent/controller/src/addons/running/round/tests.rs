@@ -136,7 +136,7 @@ impl Scene {
     }
 }
 
-/// A test with the fake servers and the rounds.
+/// The rounds of a test, and the fake servers that they use.
 struct Played {
     scene: Arc<Mutex<Scene>>,
     rounds: Rounds,
