@@ -83,7 +83,7 @@ pub struct Pod {
     pub has_host_network: bool,
     /// The value of the pod's annotation [`INTERNAL_NAMES`]. Empty if it has no such annotation.
     pub internal_names: String,
-    /// Whether the pod belongs to upstream's kops-controller, which a take-over stops.
+    /// Whether the pod belongs to upstream's kops-controller. A take-over by kops-agent stops these pods.
     pub is_of_upstream: bool,
 }
 

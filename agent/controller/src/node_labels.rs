@@ -44,8 +44,8 @@ use outcome::{Outcome, in_words, left_out};
 const PATCHES_AT_ONCE: usize = 32;
 /// The number of Nodes that are reconciled at the same time. Each of them needs some kB of memory.
 const LOOKS_AT_ONCE: usize = 5000;
-/// New reconciles start only while at most this many reconciles are in flight. So thousands of reconciles start together, and each call to
-/// the cloud asks for as many Nodes as possible.
+/// While more reconciles than this are in flight, no new reconcile starts. So the next thousands of reconciles start together, and each
+/// call to the cloud asks for as many Nodes as possible.
 const LOOKS_FEW: usize = 2000;
 /// The interval between resyncs. A resync reconciles all Nodes together, which needs few calls to the cloud.
 const RESYNC: Duration = Duration::from_secs(60 * 60);

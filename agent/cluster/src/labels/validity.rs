@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use super::LabelPatch;
 
-/// The maximum length of a label's name, and of its value.
+/// The maximum length of a label's name, and of its value, in bytes.
 pub const LONGEST: usize = 63;
-/// The maximum length of a label's prefix.
+/// The maximum length of a label's prefix, in bytes.
 const LONGEST_PREFIX: usize = 253;
 
 impl LabelPatch {

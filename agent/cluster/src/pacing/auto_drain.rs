@@ -12,8 +12,8 @@ pub struct Versions {
     pub containerd: String,
 }
 
-/// Whether `--drain auto` drains the node for the change from `present` to `next`. `None` if a needed version is unknown, and no component
-/// is known to require a drain. A component without a next version does not change.
+/// Whether `--drain auto` drains the node for the change from `present` to `next`. If one component requires a drain, the result is
+/// `Some(true)`. Otherwise, the result is `None` if a needed version is unknown. A component without a next version does not change.
 pub fn drains(present: &Versions, next: &Versions) -> Option<bool> {
     let kubelet = differs(&present.kubelet, &next.kubelet, |(major, minor)| (major, minor));
     let containerd = differs(&present.containerd, &next.containerd, |(major, _)| (major, 0));

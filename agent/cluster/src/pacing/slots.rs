@@ -74,7 +74,8 @@ pub enum Decision {
     Free(u32),
 }
 
-/// Decides about a request of `node`, given all slots of its group. `budget` is how many slots nodes may hold at a time.
+/// Decides about a slot request of `node`. `slots` are all slots of the node's group. The nodes of the group may hold at most `budget`
+/// slots at a time.
 pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: i64) -> Decision {
     let mut slots: Vec<&Slot> = slots.iter().collect();
     slots.sort_by_key(|slot| slot.number);

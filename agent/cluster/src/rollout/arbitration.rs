@@ -64,7 +64,7 @@ impl RolloutAndPolicy {
             || self.policy.accepted.follows() && self.policy_state.state == State::Running
     }
 
-    /// Whether a decision depends on the current configuration of this member's group.
+    /// Whether the controller needs the current configuration of this member's group to decide about orders.
     pub fn has_part(&self, member: &Member) -> bool {
         self.rollout.as_ref().is_some_and(|rollout| rollout.has_group(&member.group))
             || self.policy.has_part(&member.group, &member.node)

@@ -12,7 +12,7 @@ use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
 use kops_agent_spec::timestamp;
 
-/// The settings by which a group's nodes change.
+/// The rollout settings of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) max_unavailable: MaxUnavailable,

@@ -39,7 +39,7 @@ pub enum Rank {
 pub enum Canary {
     #[default]
     No,
-    /// The node has carried out its order. The text says what other workers wait for.
+    /// The node has carried out its order, and its observation goes on. The text says why other workers wait.
     Observed(String),
     Passed,
     /// The node was not healthy in time. The text is the problem.

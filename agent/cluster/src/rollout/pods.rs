@@ -43,7 +43,7 @@ pub type Containers = BTreeMap<String, Container>;
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCheck {
     /// For each container that had restarted before the order: the number of its restarts, by the digest of the container's name. `None` if
-    /// the container waited in `CrashLoopBackOff`.
+    /// the container waited in `CrashLoopBackOff`. A list of pods that sets `is_suspect` replaces the numbers with its own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     before: BTreeMap<String, Option<u32>>,
     /// Why the pods are not compared; empty if the pods are compared.
@@ -53,15 +53,16 @@ pub struct PodCheck {
     /// again if the listed pods crash. Empty if there is no wait.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
-    /// When the control plane's API server became not ready in the current wait, in RFC 3339. Empty if the API server was ready when it was
-    /// last asked.
+    /// Since when the control plane's API server has not been ready during the current wait, in RFC 3339. Empty if the API server was ready
+    /// when the controller last asked it.
     #[serde(skip_serializing_if = "String::is_empty")]
     unready_since: String,
-    /// Whether a container crashed more than before in the last list of pods. A single list is not a failure, because a controller manager
-    /// may still wait for its API server.
+    /// Whether a container in the last list of pods had crashed more often than `before` records. One such list is not a failure, because a
+    /// controller manager may still wait for its API server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_suspect: bool,
-    /// The problem of a container that crashes more than before, in two consecutive lists of the node's pods. Empty for none.
+    /// The problem of a container that crashes more often than `before` records, in two consecutive lists of the node's pods. Empty if
+    /// there is no problem.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) problem: String,
 }
@@ -107,7 +108,7 @@ impl PodCheck {
     }
 
     /// Updates the check after the node's pods were listed. The caller lists them when the check is due ([`PodCheck::is_due`]). `None` if
-    /// no container crashes more than before. `ordered` is the time of the node's order.
+    /// no container crashes more often than `before` records. `ordered` is the time of the node's order.
     pub(super) fn after_listing(
         &self,
         ordered: Option<OffsetDateTime>,
@@ -132,8 +133,9 @@ impl PodCheck {
         parse_timestamp(&self.since).is_some_and(|since| now - since >= Duration::seconds(after.into()))
     }
 
-    /// The problem of a node whose containers crash more than before; `None` if no container does. A container is compared if its pod was
-    /// on the node before the order, or is a static pod. A container that waited in `CrashLoopBackOff` before the order is not compared.
+    /// The problem of a node whose containers crash more often than `before` records; `None` if no container does. A container is compared
+    /// if its pod was on the node before the order, or is a static pod. A container that waited in `CrashLoopBackOff` before the
+    /// order is not compared.
     fn problem_of(&self, ordered: Option<OffsetDateTime>, containers: &Containers) -> Option<String> {
         let was_here = |container: &Container| {
             container.is_of_static_pod
@@ -286,7 +288,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_node_on_which_nothing_has_changed_never_fails(containers in containers()) {
-            // Both lists are equal, so no static pod is newer than the first list.
+            // Both lists are equal. So the first list has every static pod, and no static pod's restarts count from 0.
             prop_assert_eq!(problem(containers.clone(), containers), None);
         }
 

@@ -41,7 +41,7 @@ const REBOOT_INTERVAL: u32 = 86_400;
 /// The shortest `reboot_interval`, in seconds.
 const SHORTEST_REBOOT_INTERVAL: u32 = 3600;
 
-/// Reads one setting from a part of a policy: whether nodes may do something without an operator's command.
+/// Reads `follow` or `reboot` from the policy's settings of the cluster or of one group.
 type Automatic = fn(&GroupPolicy) -> Option<Follow>;
 const FOLLOW: Automatic = |part| part.follow;
 const REBOOT: Automatic = |part| part.reboot;

@@ -32,7 +32,7 @@ pub const LARGEST_PROGRAM_FILE: usize = 16 << 10;
 const LONGEST_VERSION: usize = 64;
 /// Maximum length of the reason why no node begins, in characters. The reason may quote a message about the program file.
 const LONGEST_HOLD: usize = 600;
-/// If a node is not done, it counts as running this text instead of the hash of the wanted program file.
+/// The value of `Member::runs` for a node that is not done. For a done node, the value is the hash of the wanted program file.
 const OTHER: &str = "another program";
 
 /// A version of kops-agent, with the download of its program for each architecture.
@@ -185,8 +185,8 @@ pub(super) fn decide_programs(
         let has_carried_out = member.has_carried_out(&course.id) && !is_open;
         let has_failed =
             || member.is_unchecked || member.outcome.as_ref().is_some_and(Outcome::is_failed_upgrade);
-        // A node that the rollout does not cover is treated as done, so no other node waits for it. No kubelet becomes newer than an API
-        // server, because this rollout changes no kubelet.
+        // A node that the rollout does not cover is treated as done, so no other node waits for it. This is safe, because this
+        // rollout changes no kubelet: no kubelet becomes newer than an API server.
         let is_outside = !has_part && order.is_none();
         let is_done = has_carried_out || runs(member, wanted) && !has_failed() && !is_open || is_outside;
         let is_left_out = has_part

@@ -31,7 +31,7 @@ impl Progress {
     }
 }
 
-/// The last written status of the nodes with orders, and the containers that were listed after this status was written.
+/// The parts of the last written status that `progress` needs, and the containers that were listed after the status was written.
 pub(super) struct Recorded<'a> {
     pub(super) ordered: &'a BTreeMap<String, Order>,
     pub(super) failed: &'a BTreeSet<String>,
@@ -73,8 +73,8 @@ pub(super) fn progress(
     let unready_shortly = pods.filter(|_| is_unready).and_then(|check| check.after_unready(now));
     let may_be_done = is_done || unready_shortly.is_some();
     let is_wanted = order.hash == hash && authorities.are_of(order);
-    // A failure remains until the operator resumes. In an operator's rollout, a failure remains even if the wanted configuration has
-    // changed.
+    // A failure remains until the operator resumes the rollout. Exception: in a rollout of the policy, a failure also ends if
+    // the wanted configuration has changed.
     if order.attempt == course.attempt && (is_wanted || !course.is_of_policy) {
         let crashes = pods.map(|check| check.problem.as_str()).filter(|problem| !problem.is_empty());
         let problem = match outcome {

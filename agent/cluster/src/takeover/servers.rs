@@ -37,16 +37,16 @@ pub enum Leaving {
 pub enum Departure {
     /// Machines can bootstrap at another server, or the cluster needs no bootstrap server any more.
     Allowed(String),
-    /// Without this server, no machine could bootstrap.
+    /// After this server has left, no machine could bootstrap.
     Refused(String),
 }
 
-/// The other bootstrap server on a machine whose kops-agent service leaves.
+/// Another bootstrap server on the same machine as the server that leaves the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherServer {
     Absent,
-    /// A pod of kOps' own kops-controller, or of kops-agent's controller, waits for the port that the service still has. kubelet restarts
-    /// kops-controller until it can listen.
+    /// A pod of kOps' own kops-controller, or of kops-agent's controller, waits for the port on which kops-agent's service still listens.
+    /// kubelet restarts the pod of kops-controller until kops-controller can listen.
     Waits,
     /// kOps' own kops-controller already listens.
     Listens,

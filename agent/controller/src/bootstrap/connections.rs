@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use super::penalties::Penalties;
 use kops_agent_cloud::verify::{Origin, Peers};
 
-/// All penalized origins together have this fraction of the connections: one in 8.
+/// All penalized origins together may have the maximum number of connections divided by this number.
 const PART_OF_PENALIZED: usize = 8;
 
 pub struct Connections {

@@ -24,9 +24,9 @@ pub struct Allowance {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Allowances {
-    /// For requests in the name of one node from one address.
+    /// The allowance for requests in the name of one node from one address.
     pub at_one_address: Allowance,
-    /// For all requests in the name of one node from other addresses than the node's last verified address.
+    /// The allowance for requests in the name of one node from all addresses together, except the node's last verified address.
     pub elsewhere: Allowance,
     pub of_all: Allowance,
 }

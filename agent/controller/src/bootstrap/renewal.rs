@@ -21,7 +21,8 @@ const OF_ONE: Allowance = Allowance { burst: 12, every: Duration::from_secs(5 * 
 /// The allowance of a node at all other addresses together: three times `OF_ONE`. A thief with one stolen certificate and many addresses
 /// cannot use up the allowance of all nodes.
 const ELSEWHERE: Allowance = Allowance { burst: 36, every: Duration::from_secs(100) };
-/// The allowance of all nodes. Five thousand nodes that verify themselves once an hour send three requests a second.
+/// The allowance of all nodes together. It is large enough: five thousand nodes that verify themselves once an hour send three requests a
+/// second.
 const OF_ALL: Allowance = Allowance { burst: 256, every: Duration::from_millis(125) };
 
 const ALLOWANCES: Allowances = Allowances { at_one_address: OF_ONE, elsewhere: ELSEWHERE, of_all: OF_ALL };

@@ -20,7 +20,7 @@ pub(super) const CONFIGURATION: &str = "nodeupconfig.yaml";
 /// The folders of node configurations: one for each role whose machines are Nodes (upstream: `pkg/nodelabels/builder.go`).
 const ROLES: [&str; 3] = ["control-plane", "apiserver", "node"];
 
-/// The group to which a file belongs, if the file is a node configuration of kOps or a saved group.
+/// The group to which a file of the store belongs, if the file is a node configuration or the spec of an instance group.
 pub(crate) fn group_of(file: &str) -> Option<&str> {
     if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
         return (!name.is_empty() && !name.contains('/')).then_some(name);

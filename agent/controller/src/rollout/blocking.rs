@@ -45,7 +45,8 @@ const LONGEST_ANSWER: usize = 64 << 10;
 /// The maximum length of a query, a selector or an answer in a message, in characters.
 const QUOTED: usize = 150;
 
-/// The last result, with the time of the check and the conditions (blockers) that were checked.
+/// The cached result of the last check of blockers: the checked blockers, the time of the check, and the blocked nodes. Blockers are
+/// conditions that keep nodes from a reboot.
 #[derive(Default)]
 pub(super) struct Blocking(Option<(Blockers, Instant, Blocked)>);
 

@@ -119,7 +119,7 @@ fn value<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a String> {
 fn parsed<T: DeserializeOwned>(map: &ConfigMap, key: &str) -> Result<Option<T>, Failure> {
     let parsed = value(map, key).map(|text| serde_json::from_str(text)).transpose();
     parsed.map_err(|error| {
-        unreadable(format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong {key}: {error}"))
+        unreadable(format!("the key {key} of the ConfigMap {NAMESPACE}/{CONFIG_MAP} is not valid: {error}"))
     })
 }
 

@@ -23,7 +23,7 @@ type Attempts = [(String, u32); 2];
 pub(super) struct Hashes {
     pub(super) last: Configurations,
     groups: BTreeSet<String>,
-    /// The attempts of the rollouts for which the configurations were read.
+    /// The IDs and attempts of the rollouts at the last read.
     attempts: Attempts,
     read: Option<Instant>,
     /// A read in the background, for which no decision waits.

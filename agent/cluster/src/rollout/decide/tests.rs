@@ -479,7 +479,7 @@ proptest! {
                 Happens::Passes => cluster.now += Duration::seconds(60),
             }
         }
-        // If no node has failed, the rollout ends once all machines are back.
+        // If no node has failed, the rollout ends once all nodes are Ready again.
         if failed.is_empty() && cluster.now - BEGIN < Duration::seconds(600) {
             for member in &mut cluster.members {
                 member.is_ready = true;

@@ -191,7 +191,8 @@ fn a_rollout_of_an_operator_comes_first_and_no_failure_is_forgotten_meanwhile() 
     assert_eq!(cluster.step_after(Some("r-1")), [""; 0]);
     assert_eq!((cluster.policy.status.is_at_work(), cluster.policy.status.phase), (false, Phase::Paused));
     assert_eq!(cluster.policy.status.waits_for, "the rollout r-1 comes first");
-    // The operator's rollout replaces the outcome of a-00, and is aborted.
+    // The node a-00 fails in the operator's rollout, too. This outcome replaces the outcome of the policy's order. Then the operator's
+    // rollout is aborted.
     cluster.step();
     cluster.act("a-00", "kubelet is still dead");
     assert_eq!(cluster.step_by_policy(), [""; 0]);

@@ -375,7 +375,7 @@ fn a_node_that_failed_in_an_earlier_rollout_gets_an_order_although_it_runs_the_p
     cluster.rollout.id = "r-3".into();
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
-    // This outcome does not replace the node's report that its program is unchecked.
+    // The outcome of the different task does not replace the node's report that its program is unchecked.
     cluster.of_name("a-00").is_unchecked = true;
     cluster.rollout.id = "r-4".into();
     assert_eq!(cluster.step(), ["a-00"]);

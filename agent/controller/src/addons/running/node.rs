@@ -56,7 +56,7 @@ impl ThisNode {
         let left_out = self.refused.join("; ");
         if !left_out.is_empty() {
             log::warn!(
-                "the Node {} does not get all labels of the settings: {left_out}",
+                "the Node {} does not get the invalid labels of the add-on settings: {left_out}",
                 self.settings.node_name
             );
         }

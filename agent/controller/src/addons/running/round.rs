@@ -213,7 +213,7 @@ impl Rounds {
         }
     }
 
-    /// Notes the result of an update for the backoffs. Returns the add-on's state.
+    /// Ends the add-on's backoff after a successful update, or starts the next backoff after a failed update. Returns the add-on's state.
     fn settle(&mut self, addon: &Addon, report: Report) -> State {
         if report.problems.is_empty() {
             self.attempts.done(addon);

@@ -18,7 +18,7 @@ pub(super) const NODES: &str = "nodes.c.example.com";
 /// One metadata service for all tests, because generating its key is slow.
 static METADATA: LazyLock<MetadataService> = LazyLock::new(|| MetadataService::generate().unwrap());
 
-/// A verifier that queries this fake Azure. It also accepts tokens without a document (kOps 1.36 and older).
+/// A verifier that queries this fake Azure. It also accepts tokens without an attested document, as kOps 1.36 and older send them.
 pub(super) fn verifier(azure: &Azure) -> AzureVerifier {
     let arm = Arm::for_tests(&azure.url(), SUBSCRIPTION, RESOURCE_GROUP, CloudCalls::default());
     let cluster = AzureCluster {

@@ -160,7 +160,7 @@ async fn a_constant_proof_counts_only_in_clusters_of_the_releases_that_make_it()
             world.ask("x-hetzner-id 1", body.to_string().into_bytes()).await.0
         };
         assert_eq!(asks().await, 200);
-        // After the call `refused`, this nodeup answers each challenge with the constant.
+        // After the call `refused`, this nodeup answers each challenge with the constant of kOps 1.34.0 and 1.34.1.
         nodeup.refused();
         assert_eq!(asks().await, answered, "{version}");
     }

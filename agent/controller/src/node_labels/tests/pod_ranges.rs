@@ -66,7 +66,7 @@ async fn many_nodes_are_identified_and_given_ranges_by_the_same_calls() {
     for number in 0..NODES {
         assert_eq!(ranges(&cluster.api.state(), &name(number)), json!([prefix(number)]));
     }
-    // The Nodes fill two batches. A busy machine may need more.
+    // The Nodes fit into two batches. A busy machine may need more batches.
     assert!(ec2.calls().len() <= 4, "{:?}", ec2.calls());
 }
 

@@ -263,7 +263,7 @@ async fn one_that_fails_keeps_none_back_and_waits_until_its_entry_is_another() {
     assert_eq!(played.rounds.next_attempt(), None);
 }
 
-/// The pruned object may have blocked the apply. Without a pruned object, a second attempt would fail like the first.
+/// A pruned object may have blocked the apply, so the apply is repeated. If nothing was pruned, a second attempt would fail, too.
 #[tokio::test]
 async fn one_that_fails_is_applied_twice_only_if_something_was_pruned() {
     let prune = "prune: {kinds: [{kind: Service, namespaces: [default], labelSelector: a=b}]}";
