@@ -87,7 +87,7 @@ pub struct Pod {
     pub is_of_upstream: bool,
 }
 
-/// The control plane Nodes whose addresses are no longer published under the DNS name `name` after upstream's pods have stopped.
+/// The control plane Nodes whose addresses no pod publishes under the DNS name `name` once upstream's pods have stopped.
 pub fn unpublished<'a>(name: &str, pods: &[Pod], control_plane: &'a BTreeSet<String>) -> BTreeSet<&'a str> {
     let stays =
         |pod: &&Pod| !pod.is_of_upstream && pod.has_host_network && publishes(&pod.internal_names, name);

@@ -83,8 +83,8 @@ impl Groups {
         Groups { saved_count: kops_writes_none, ..self }
     }
 
-    /// Returns the state of a group. `noted` contains the node's labels in the cloud. If the group has several entries, these labels select
-    /// the entry of the node's role.
+    /// Returns the state of a group. `noted` contains the node's labels in the cloud. A group that was recreated with another
+    /// role has an entry for each role. For such a group, `noted` selects the entry with the node's role.
     pub fn get(&self, name: &str, noted: &Labels) -> Group {
         let known = self.known.lock();
         let Some(groups) = &known.groups else { return Group::Unreadable };
@@ -232,7 +232,7 @@ impl Groups {
         for (file, problem) in &read.problems {
             if known.read.problems.get(file) != Some(problem) {
                 log::warn!(
-                    "an instance group cannot be read; the labels last read from it stay in use: {problem}"
+                    "an instance group cannot be read; the last known labels of this group stay in use: {problem}"
                 );
             }
         }
@@ -264,7 +264,7 @@ impl Groups {
         match known.groups {
             Some(_) => {
                 log::warn!(
-                    "the state store cannot be read; the labels last read from it stay in use: {error}"
+                    "the state store cannot be read; the last known labels of its groups stay in use: {error}"
                 )
             }
             None => log::warn!(

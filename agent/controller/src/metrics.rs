@@ -31,8 +31,8 @@ pub enum Reconciled {
     Error,
     /// The Node changed during the reconcile, and is reconciled again.
     Requeued,
-    /// The Node is rejected: it is not the machine that it claims to be, or cannot get labels for another
-    /// reason.
+    /// The Node is rejected: it claims a machine that is not its own, or there is another reason not to
+    /// label it.
     Refused,
 }
 

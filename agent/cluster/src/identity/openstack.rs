@@ -90,7 +90,7 @@ impl CloudMachine for OpenstackServer {
     }
 
     /// One of the server's own addresses. Addresses in the cluster's network come first, and IPv4 comes before IPv6. kops-controller sends
-    /// no request to this address, because the source address of the server's own request is the proof.
+    /// no call-back to this address, because the source address of the server's own request proves which server sent it.
     fn called_back_at(&self) -> Option<IpAddr> {
         let cluster = self.meta(NETWORK);
         let own = self.addresses.iter().filter(|address| !address.is_floating);

@@ -7,7 +7,7 @@ pub(super) fn values<'a>(tags: &'a [String], key: &'a str) -> impl Iterator<Item
     tags.iter().filter_map(move |tag| tag.strip_prefix(key)).filter(|value| !value.is_empty())
 }
 
-/// Checks that the tags name only this cluster. `own` is the cluster's name in the form of the tag's value.
+/// Checks that the tags name only this cluster. `own` is the cluster's name as a tag contains it.
 pub(super) fn require_cluster(
     instance: &str,
     tags: &[String],

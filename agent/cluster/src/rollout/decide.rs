@@ -252,7 +252,7 @@ pub(super) fn decide_course(
         let not_asked = |member: &&Member| member.rank == Rank::ControlPlane && !member.was_asked();
         api_servers_to_ask.extend(members.iter().filter(not_asked).map(|member| member.node.clone()));
     }
-    // The watch may not show a recently written order yet. Therefore an order that seems to be missing from its Node is taken back again.
+    // The watch may not show a recently written order yet. So the controller also takes orders back from Nodes that seem not to have them.
     let mut decision = Decision { withdrawn: gone, api_servers_to_ask, ..Decision::default() };
     for Begun { member, hash, settings, nodes } in begun {
         let order = Order {

@@ -48,12 +48,12 @@ pub struct Order {
     /// The hash of the configuration, or of the program file. If the state store has a different hash when the node acts, the node does not
     /// carry out the order.
     pub hash: String,
-    /// The digest of the authorities that the node must trust after its run. Empty if the authorities are not compared, because the hash of
-    /// the configuration covers them or the node does not report its authorities.
+    /// The digest of the authorities that the node must trust after its run. Empty if the order brings no configuration, if the hash of the
+    /// configuration covers the authorities, or if the node does not report its authorities. In these cases, authorities are not compared.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub authorities: String,
     pub drain: DrainMode,
-    /// How many nodes of the group may be unavailable at a time. The node requests its slot with this number.
+    /// How many nodes of the group may be unavailable at a time. The node sends this number in its slot request.
     pub max_unavailable: u32,
     /// How long the node waits for each changed component to become healthy, in seconds.
     #[serde(default = "Rollout::health_timeout")]

@@ -14,9 +14,9 @@ use kops_agent_spec::{parse_timestamp, timestamp};
 /// A container that restarts this many times after the order counts as crashing. The change itself restarts a container once or twice: when
 /// kubelet or containerd restarts, and when its static pod restarts.
 const MANY_RESTARTS: u32 = 3;
-/// If a control plane's API server is not ready for this long, the wait for the check of the control plane's pods ends. One failed answer
-/// is not enough, because an answer may be lost, and two decisions may be less than a second apart. Times in the status are whole seconds,
-/// so the limit may be up to 1 s shorter.
+/// If a control plane's API server is not ready for this long, the controller ends its wait for the check of that node's pods. One failed
+/// answer is not enough, because an answer may be lost, and two decisions may be less than a second apart. Times in the status are whole
+/// seconds, so the limit may be up to 1 s shorter.
 const LONGEST_UNREADY: Duration = Duration::seconds(5);
 /// The maximum number of a node's containers that the status keeps. A kubelet can create any number of mirror pods, and a ConfigMap has at
 /// most 1 MiB.
@@ -83,12 +83,13 @@ impl PodCheck {
         PodCheck { before: before.take(MOST_KEPT).collect(), ..PodCheck::default() }
     }
 
-    /// Ends the wait of a node that has failed or is not Ready with the configuration of its order.
+    /// Ends the wait for the check of the node's pods. The node has failed, or is not Ready with the ordered configuration.
     pub(super) fn unsettled(&self) -> PodCheck {
         PodCheck { since: String::new(), unready_since: String::new(), is_suspect: false, ..self.clone() }
     }
 
-    /// Begins the wait of a node that is Ready with the configuration of its order. A wait that has already begun continues.
+    /// Begins the wait for the check of the node's pods. The node is Ready with the ordered configuration. A wait that has already begun
+    /// continues.
     pub(super) fn settling(&self, now: OffsetDateTime) -> PodCheck {
         let since = if self.since.is_empty() { timestamp(now) } else { self.since.clone() };
         PodCheck { since, unready_since: String::new(), ..self.clone() }

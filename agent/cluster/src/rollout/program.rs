@@ -158,10 +158,11 @@ impl Download {
 }
 
 /// Decides which nodes upgrade kops-agent now, by the rules of [`decide_course`]. A node is done once it has carried out its order,
-/// whatever a later run reports. A node without an order is done if it reports the SHA-256 of the wanted program. It is not done if its
-/// last outcome is a failed upgrade, or if it reports that the program is unchecked: the node may have failed after the switch, even in an
-/// earlier rollout. The outcome of a later order replaces the outcome of the upgrade, but not the report. A node that runs the program but
-/// is not done also gets an order. With this order, the node only repeats the check of the program.
+/// whatever a later run reports. A node without an order is done if it reports the SHA-256 of the wanted program, with two exceptions: its
+/// last outcome is a failed upgrade, or it reports that the program is unchecked. In both cases, the node may have failed after the switch
+/// to the program, even in an earlier rollout. The report is needed because the outcome of a later order replaces the outcome of the
+/// upgrade, but not the report. A node that runs the program but is not done also gets an order. With this order, the node only repeats
+/// the check of the program.
 ///
 /// Two kinds of nodes get no order, and the status names them. The first kind has an old kops-agent that does not report its program, and
 /// that may mistake the order for an order to take a configuration. The second kind has an architecture for which the file has no program.

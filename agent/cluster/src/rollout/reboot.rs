@@ -25,7 +25,8 @@ pub type Boots = BTreeMap<String, String>;
 /// The maximum number of nodes of one command. The ConfigMap with their names and boots has at most 1 MiB.
 pub const MOST_BOOTS: usize = 2000;
 
-/// In orders to reboot and in the status, this value replaces the hash of a configuration. A node with this value is done.
+/// In orders to reboot and in the status, this value replaces the hash of a configuration. A node with this value in [`Member::runs`] is
+/// done.
 const DONE: &str = "rebooted";
 const NOT_DONE: &str = "not rebooted";
 
@@ -83,8 +84,8 @@ impl Blockers {
 
 /// The nodes that an operator has chosen to reboot: the nodes of these groups, or of all groups if `groups` is empty. With `only_required`,
 /// only nodes that report that they require a reboot are chosen. Nodes without an instance group or a boot ID are left out. Also returns
-/// the chosen nodes that never reported about reboots: their version of kops-agent would mistake the order for an order to take a
-/// configuration.
+/// the chosen nodes that do not report whether they require a reboot: their version of kops-agent would mistake the order for an order to
+/// take a configuration.
 pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) -> (Boots, Vec<String>) {
     let is_chosen = |node: &&SeenNode| {
         let is_required = || reboot_required(&node.reboot, &node.boot_id).is_some_and(|why| !why.is_empty());

@@ -58,8 +58,8 @@ pub struct Rollout {
     /// The timeout of a node's order, in seconds. A node without a result after this time has failed.
     #[serde(default = "Rollout::node_timeout")]
     pub node_timeout: u32,
-    /// How many seconds a changed node must be Ready before the controller compares the node's pods before and after the order; 0 for no
-    /// comparison.
+    /// How many seconds a changed node must be Ready before the controller checks its pods. The check compares the node's pods before the
+    /// order with its pods after the order. 0 for no check.
     #[serde(default = "Rollout::check_pods_after")]
     pub check_pods_after: u32,
     /// How long the canaries must be healthy with a new version of kops-agent before other workers begin, in seconds; 0 for no wait.

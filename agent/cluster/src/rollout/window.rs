@@ -15,8 +15,8 @@ const MINUTES_OF_DAY: u16 = 24 * MINUTES_OF_HOUR;
 /// How many days ahead [`Window::opens`] looks. A weekly window opens within two weeks, even if a clock change skips one week.
 const DAYS_AHEAD: i32 = 15;
 
-/// A time window on some days of each week, by the clock of its time zone. It opens at its begin, and closes at its end. If the end is not
-/// after the begin, the window ends on the next day.
+/// A time window on some days of each week, by the clock of its time zone. It is open from its begin time until its end time. If the end
+/// time is not after the begin time, the window ends on the next day.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Window {

@@ -27,7 +27,7 @@ impl ControlPlane {
 /// Which bootstrap server leaves the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// kops-agent's service leaves. The machine remains a control plane, so kOps' own kops-controller may serve on it.
+    /// Only kops-agent's service leaves the cluster. Its machine remains a control plane, so kOps' own kops-controller may serve on it.
     Service,
     Machine,
 }

@@ -50,7 +50,7 @@ pub enum Outcome {
     Penalized,
 }
 
-/// The share of all connections to which a connection belongs: the usual share, or the share of penalized origins.
+/// The connection limit has two parts. A connection of a penalized origin belongs to `Penalized`, any other connection to `Usual`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Usual,

@@ -254,7 +254,8 @@ impl Grants {
         version.is_some_and(|version| has_constant_proofs(&version))
     }
 
-    /// Returns the version of kOps that wrote the store; `None` if its file is missing, or this machine may not read it.
+    /// Returns the version of kOps that wrote the store; `None` if the version file is missing, or this machine has no permission
+    /// to read it.
     async fn kops_version(&self) -> Result<Option<String>, Refusal> {
         let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
         let read = cluster_files::kops_version(&self.store, &self.config_base);

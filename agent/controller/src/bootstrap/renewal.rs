@@ -18,8 +18,8 @@ pub const NODE_WITHIN: Duration = Duration::from_secs(4);
 /// The allowance of a node at one address. A node asks for its configuration and certificates at each converge or verify run. Such a run
 /// starts once an hour and at every boot.
 const OF_ONE: Allowance = Allowance { burst: 12, every: Duration::from_secs(5 * 60) };
-/// The allowance of a node at all other addresses together: three times `OF_ONE`. A thief with one stolen certificate and many addresses
-/// cannot use up the allowance of all nodes.
+/// The allowance of a node at all addresses except its last verified one, together: three times `OF_ONE`. A thief with one stolen
+/// certificate and many addresses cannot use up the allowance of all nodes.
 const ELSEWHERE: Allowance = Allowance { burst: 36, every: Duration::from_secs(100) };
 /// The allowance of all nodes together. It is large enough: five thousand nodes that verify themselves once an hour send three requests a
 /// second.
@@ -27,7 +27,7 @@ const OF_ALL: Allowance = Allowance { burst: 256, every: Duration::from_millis(1
 
 const ALLOWANCES: Allowances = Allowances { at_one_address: OF_ONE, elsewhere: ELSEWHERE, of_all: OF_ALL };
 
-/// Identifies nodes by their client certificates, and limits their rate.
+/// Identifies nodes by their client certificates, and limits the rate of their requests.
 pub struct Renewal {
     rate: RateLimit,
     /// The reason in the refusal of a node that exceeds the rate limit.

@@ -1,4 +1,4 @@
-//! The threads that serve machines, and the limit of TLS handshakes that compute at the same time.
+//! The threads that serve machines, and the limit of TLS handshakes that use the CPU at the same time.
 //!
 //! Any stranger can have a handshake computed, which takes one or two milliseconds of CPU. The Lease, the probes and the labelling of
 //! Nodes run on the threads of `main`, so they never wait for a handshake. Handshakes use at most half of the server's own threads. The
@@ -43,7 +43,7 @@ fn count() -> usize {
     available_parallelism().map_or(2, usize::from).max(2)
 }
 
-/// Limits how many TLS handshakes compute at the same time.
+/// Limits how many TLS handshakes use the CPU at the same time.
 pub struct Handshakes {
     turns: Semaphore,
 }

@@ -84,7 +84,7 @@ impl Publisher {
             let Some(name) = group_of(file) else { continue };
             match self.group(file).await {
                 Ok(wanted) => drop(groups.insert(name.to_owned(), wanted)),
-                // If a group's spec cannot be read, only this group is not compared.
+                // If a group's spec cannot be read, only this group is not published, and `fleet plan` does not compare its machines.
                 Err(problem) => unreadable = Some(problem),
             }
         }

@@ -264,7 +264,7 @@ async fn without_a_nodeupconfig_labels_follow_the_saved_groups_and_cluster() {
 
     save_group(folder.path(), "nodes", "Node", "a: '2'");
     assert_eq!(groups.refresh().await, changed(&["nodes"]));
-    // A group of API servers changes the labels of control planes.
+    // After the cluster gets a group with the role APIServer, control planes have the label `api_server`.
     save_group(folder.path(), "api", "APIServer", "");
     assert_eq!(groups.refresh().await, changed(&["api", "control-plane"]));
     assert!(labels(&groups, "control-plane").contains(&api_server));

@@ -27,7 +27,7 @@ pub(super) fn role_labels(tags: &[String], cluster: &str) -> BTreeMap<String, St
     labels.map(|(_, label)| ((*label).to_owned(), String::new())).collect()
 }
 
-/// The cluster's name and the suffix. The name is shortened if both together exceed the maximum length of a tag.
+/// Joins the cluster's name and the suffix. If both together exceed the maximum length of a tag, shortens the name and adds its hash.
 fn prefixed_with_cluster(suffix: &str, cluster: &str) -> String {
     let name = cluster.replace('.', "-");
     let place = LONGEST_TAG - suffix.len();

@@ -7,9 +7,9 @@ use url::{Host, Url};
 
 /// Maximum length of a URL, in bytes.
 const LONGEST: usize = 2048;
-/// The schemes of servers. Clients read the host of a URL with one of these schemes as a name or an address.
+/// The URL schemes of web servers. In a URL with one of these schemes, clients read the host as a DNS name or an IP address.
 const SERVERS: [&str; 2] = ["http", "https"];
-/// The schemes of buckets (`agent/store/src/schemes.rs`).
+/// The URL schemes of buckets (`agent/store/src/schemes.rs`).
 const BUCKETS: [&str; 8] = ["azureblob", "do", "gs", "hos", "linode", "s3", "scw", "swift"];
 /// Addresses of metadata services that are not link-local: of Azure, Alibaba Cloud and Oracle.
 const METADATA_V4: [Ipv4Addr; 3] =

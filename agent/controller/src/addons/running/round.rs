@@ -162,7 +162,7 @@ impl Rounds {
         round
     }
 
-    /// Reads the installed versions and the paused add-ons in the namespaces of these add-ons, by namespace.
+    /// For each namespace of these add-ons, reads the installed versions and the paused add-ons. The keys of the result are the namespaces.
     async fn recorded(&self, addons: &[Addon]) -> BTreeMap<String, Recorded> {
         let namespaces: BTreeSet<&str> = addons.iter().map(Addon::namespace).collect();
         let mut recorded = BTreeMap::new();

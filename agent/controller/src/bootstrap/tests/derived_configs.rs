@@ -20,7 +20,7 @@ const LIMITS: Limits = Limits {
     good_for: Duration::ZERO,
 };
 
-/// The store of a cluster that downloads from a mirror.
+/// The state store of a cluster whose machines download from a mirror.
 struct Example {
     _folder: tempfile::TempDir,
     store: ExampleStore,

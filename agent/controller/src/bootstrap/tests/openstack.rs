@@ -81,7 +81,7 @@ async fn a_request_from_another_servers_address_gets_nothing() {
     assert!(world.counted("Granted") && !world.counted("TokenReplayed"));
 }
 
-/// Any pod on a node could have made the node's proof, so a registered Node is enough for a rejection.
+/// On OpenStack, any pod on a node can send the node's proof. So the server rejects a machine with a registered Node, Ready or not.
 #[tokio::test]
 async fn a_node_that_is_there_gets_nothing_ready_or_not() {
     let world = World::new().await;

@@ -75,8 +75,8 @@ async fn on_scaleway() {
     }
 }
 
-/// On other clouds, only a Ready Node is a reason to reject a machine. On OpenStack, any Node is a reason, unless it belongs to an earlier
-/// machine.
+/// On other clouds, a machine is rejected only if the Node of its name is Ready. On OpenStack, the Node need not be Ready. On every cloud,
+/// a Node that belongs to an earlier machine is no reason to reject the machine.
 #[tokio::test]
 async fn on_openstack() {
     for ((created, expected), is_ready) in CREATED.into_iter().flat_map(|case| [(case, true), (case, false)])

@@ -69,7 +69,7 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
         let before = ec2.calls().len();
         ec2.set_mood(Ec2Mood::Good);
         cluster.until(|state| (0..NEW).all(|number| has_group(state, &new_node(number)))).await;
-        // First a probe asks the cloud for one Node, within a minute (super::outage). After the answer, the controller asks for all other
+        // Within a minute, a probe asks the cloud about one Node (super::outage). After the answer, the controller asks about all other
         // Nodes together.
         let calls = &ec2.calls()[before..];
         assert!(calls.len() <= 4 && calls.iter().sum::<usize>() <= NEW + 1, "{calls:?}");
