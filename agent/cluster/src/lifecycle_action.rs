@@ -27,7 +27,7 @@ pub struct LifecycleAction {
 }
 
 impl LifecycleAction {
-    /// The cloud whose groups hold instances by a lifecycle hook.
+    /// The only cloud on which a lifecycle hook can hold an instance.
     pub const HELD_BY: CloudProvider = CloudProvider::Aws;
 }
 

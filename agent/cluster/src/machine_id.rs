@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The maximum number of digits of a machine's number. Upstream reads the number into 63 bits.
+/// The maximum number of digits of a machine's number. Every such number fits into 63 bits, which upstream requires.
 const MOST_DIGITS: usize = 18;
 /// The number of digits in each group of a UUID (RFC 9562).
 const UUID_GROUPS: [usize; 5] = [8, 4, 4, 4, 12];

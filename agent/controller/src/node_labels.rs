@@ -56,7 +56,7 @@ const TOLD_AFTER: u32 = 4;
 
 pub struct NodeLabels {
     pub nodes: Nodes,
-    /// The state of each Node.
+    /// The Nodes of the cluster, and the queue of their reconciles.
     pub known: Arc<Mutex<NodeQueue>>,
     pub identifier: Identifier,
     pub pod_ranges: PodRanges,

@@ -104,7 +104,7 @@ impl NodeQueue {
         self.is_complete = true;
     }
 
-    /// Stores a Node. Queues the Node only if its providerID or labels are new, or if the Node has the version that was awaited after a
+    /// Stores a Node. Queues the Node only if its providerID or labels are new, or if the Node has another version than at its last
     /// conflict. Other changes, such as kubelets' reports every few seconds, need no reconcile.
     pub fn see(&mut self, node: Arc<ObservedNode>, now: Instant) {
         let state = self.entry(&node.name);
@@ -315,7 +315,8 @@ impl NodeQueue {
         self.nodes.get(name)?.identity_answer.identity(provider_id, now)
     }
 
-    /// When the cloud was first asked about the Node with this providerID, if all answers since then rejected the Node. Otherwise `now`.
+    /// Since when the cloud rejects the Node with this providerID: when the cloud was asked for the first of these rejections. `now` if the
+    /// last answer did not reject the Node with this providerID.
     pub fn asked_since(&self, name: &str, provider_id: &str, now: Instant) -> Instant {
         self.nodes.get(name).map_or(now, |state| state.identity_answer.asked_since(provider_id, now))
     }

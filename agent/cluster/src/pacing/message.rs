@@ -58,7 +58,8 @@ pub struct SlotAnswer {
     /// slot.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_before: String,
-    /// Why the server gives slots to no node: the server lacks rights that the cluster must grant. Empty if the server gives slots.
+    /// The API server's message, if the server has no rights for Leases. Then the server gives slots to no node until the cluster grants
+    /// these rights. Empty if the server gives slots.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_set_up: String,
 }
@@ -78,7 +79,7 @@ pub struct SlotHolder {
 #[serde(default, rename_all = "camelCase")]
 pub struct NotReady {
     pub node: String,
-    /// Why and since when the Node is not Ready, from its condition, or else why its API server is not ready.
+    /// If the Node is not Ready: why and since when, from its condition. If only its API server is not ready: why.
     pub why: String,
 }
 

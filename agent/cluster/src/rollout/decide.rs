@@ -53,7 +53,7 @@ pub enum ApiServer {
     #[default]
     NotAsked,
     Ready,
-    /// The text is the reason. An API server without an answer counts as not ready.
+    /// The text is the reason. An API server that does not answer counts as not ready.
     NotReady(String),
 }
 
@@ -327,8 +327,8 @@ pub(super) fn decide_course(
     Decision { status, ..decision }
 }
 
-/// If an order is taken back and its Node no longer has it, removes the order. Returns the remaining orders, and the nodes of the removed
-/// orders.
+/// Removes from `ordered` the orders that are taken back and that their Nodes no longer have. Returns the remaining orders, and the nodes
+/// of the removed orders.
 fn without_gone<'a>(
     course: &Course,
     members: &[Member],

@@ -10,9 +10,9 @@ use kops_agent_spec::go_yaml::is_zero;
 use kops_agent_spec::parse_timestamp;
 use kops_agent_spec::redaction::Redactor;
 
-/// The annotation of a Node with an [`Order`], which the controller writes.
+/// The annotation in which the controller writes a node's [`Order`].
 pub const ORDER: &str = "kops-agent/follow";
-/// The annotation of a Node with an [`Outcome`], which the node writes.
+/// The annotation in which a node writes the [`Outcome`] of its order.
 pub const OUTCOME: &str = "kops-agent/followed";
 /// Maximum length of a problem, in characters. Every client that lists Nodes gets this text.
 pub(super) const LONGEST_PROBLEM: usize = 500;

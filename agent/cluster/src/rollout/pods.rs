@@ -49,8 +49,8 @@ pub struct PodCheck {
     /// Why the pods are not compared; empty if the pods are compared.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_compared: String,
-    /// When the current wait began, in RFC 3339. A wait begins when the node becomes Ready with the configuration of its order, and begins
-    /// again if the listed pods crash. Empty if there is no wait.
+    /// When the current wait began, in RFC 3339. A wait begins when the node becomes Ready with the configuration of its order. It begins
+    /// again when a list of the node's pods sets `is_suspect`. Empty if there is no wait.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
     /// Since when the control plane's API server has not been ready during the current wait, in RFC 3339. Empty if the API server was ready
@@ -148,7 +148,7 @@ impl PodCheck {
                 // If the manifest of a static pod changes, the restart counter begins at 0 again.
                 let restarts = container.restarts.checked_sub(before).unwrap_or(container.restarts);
                 match (container.is_looping, restarts) {
-                    (true, _) => Some(format!("{name} is in CrashLoopBackOff only since the order")),
+                    (true, _) => Some(format!("{name} is in CrashLoopBackOff, unlike before the order")),
                     (false, MANY_RESTARTS..) => {
                         Some(format!("{name} has restarted {restarts} times since the order"))
                     }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_container_that_crashes_more_than_before_is_named() {
         let looping = problem(one(container(2, false)), one(container(3, true)));
-        let text = "its run succeeded, but the container default/web-0/web is in CrashLoopBackOff only since the order";
+        let text = "its run succeeded, but the container default/web-0/web is in CrashLoopBackOff, unlike before the order";
         assert_eq!(looping.as_deref(), Some(text));
         let restarts = problem(one(container(2, false)), one(container(5, false)));
         let text =

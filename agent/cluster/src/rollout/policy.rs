@@ -100,12 +100,14 @@ pub struct PolicyState {
     /// The ID of the automatic rollout that was resumed last; empty for none.
     #[serde(default)]
     pub rollout: String,
-    /// The attempt of the rollout in `rollout`. Any other automatic rollout is in its first attempt.
+    /// The attempt of the rollout that `rollout` names. All other automatic rollouts are in their first attempt.
     #[serde(default = "first_attempt")]
     pub attempt: u32,
-    /// The ID of the automatic reboots that were resumed last, and their attempt. Earlier versions of kops-agent reject these fields.
+    /// The ID of the automatic reboots that were resumed last; empty for none. Earlier versions of kops-agent reject this field and
+    /// `attemptOfReboots`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reboots: String,
+    /// The attempt of the reboots that `reboots` names. All other automatic reboots are in their first attempt.
     #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
     pub attempt_of_reboots: u32,
 }
@@ -222,7 +224,7 @@ impl Policy {
         self.may(FOLLOW)
     }
 
-    /// The shortest time between two automatic reboots of a node of a group.
+    /// The shortest time between two automatic reboots of the same node of this group.
     fn reboot_interval(&self, group: &str) -> Duration {
         let of_group = self.groups.get(group).and_then(|part| part.reboot_interval);
         Duration::seconds(of_group.or(self.cluster.reboot_interval).unwrap_or(REBOOT_INTERVAL).into())
@@ -284,7 +286,8 @@ impl PolicyStatus {
         PolicyStatus { accepted, refused, ..self.clone() }
     }
 
-    /// Whether the policy decides about a node: its group follows automatically, or the node has an order of the policy.
+    /// Whether the policy decides about a node: the node's group takes new configurations automatically, or the node has an order
+    /// of the policy.
     pub fn has_part(&self, group: &str, node: &str) -> bool {
         self.accepted.does(FOLLOW, group) || self.status.ordered.contains_key(node)
     }
@@ -317,7 +320,7 @@ pub fn decide_by_policy(
     let last = &before.status;
     let fresh = format!("policy-{}", timestamp(now));
     let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });
-    // A node acknowledges an order by the rollout's ID, so the next configuration gets a new ID.
+    // A node acknowledges an order by the rollout's ID. So a rollout of the next configuration gets a new ID.
     if last.phase == Phase::Done && decision.status.phase != Phase::Done {
         decision = decide(fresh);
     }
@@ -359,8 +362,8 @@ pub(super) fn decide_reboots_by_policy(
     });
     let require = require.map(|member| (member.node.clone(), member.boot_id.clone()));
     let ordered = last.ordered.iter().map(|(node, order)| (node.clone(), order.boot_id.clone()));
-    // A node with an order no longer requires a reboot after it has rebooted, but its order may not be finished yet. So `boots` also has
-    // all nodes with an order.
+    // After a node has rebooted for its order, the node requires no reboot, but the order may not be finished yet. So `boots` also has all
+    // nodes with an order.
     let boots: Boots = require.chain(ordered).collect();
     let decide = |id: String| {
         let elsewhere = elsewhere + before.status.ordered.len();

@@ -40,7 +40,7 @@ const OTHER: &str = "another program";
 pub struct ProgramFile {
     /// The version that the program prints, without the commit.
     pub version: String,
-    /// The hash of the file, in the form of a configuration's hash.
+    /// The SHA-256 of the program file in base64, like the hash of a configuration.
     pub hash: String,
     programs: Programs,
 }
@@ -76,7 +76,7 @@ pub struct WantedProgram {
     pub version: String,
     /// The hash of the program file.
     pub hash: String,
-    /// SHA-256 of the program of each architecture in the file. A node that runs one of these programs is done.
+    /// The SHA-256 of each program in the program file, by architecture. A node that runs one of these programs is done.
     pub sha256: BTreeMap<String, String>,
 }
 

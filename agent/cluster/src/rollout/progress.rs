@@ -174,7 +174,8 @@ impl<'a> Authorities<'a> {
     }
 }
 
-/// The progress of a node that is Ready with the configuration. Its pods are compared after `after` seconds.
+/// The progress of a node that is Ready with the configuration. After `after` seconds, its pods are compared with its pods before the
+/// order.
 fn settled(
     order: &Order,
     pods: Option<&PodCheck>,

@@ -30,8 +30,9 @@ pub const MOST_BOOTS: usize = 2000;
 const DONE: &str = "rebooted";
 const NOT_DONE: &str = "not rebooted";
 
-/// A cordon counts for an order even if the cordon is earlier than the order by at most this time, because earlier versions of kops-agent
-/// write the time of the node's clock. The node's clock may be behind the controller's clock.
+/// A cordon may be earlier than an order by at most this time, and still counts as a cordon for the order. This
+/// tolerance is necessary, because earlier versions of kops-agent record the time by the node's clock. That clock may be behind the
+/// controller's clock.
 const CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
 
 /// The conditions that keep nodes from a reboot.

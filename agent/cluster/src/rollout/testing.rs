@@ -73,10 +73,10 @@ pub(super) struct Cluster {
     pub(super) seen: Seen,
     /// The pods of each node.
     pub(super) containers: BTreeMap<String, Result<Containers, Failure>>,
-    /// How often the pods of a node were listed.
+    /// For each node, how often its pods were listed.
     pub(super) listings: BTreeMap<String, usize>,
     pub(super) not_ready: BTreeSet<String>,
-    /// How often the API server of a control plane was asked whether it is ready.
+    /// For each control plane, how often its API server was asked whether it is ready.
     pub(super) questions: BTreeMap<String, usize>,
     pub(super) status: Status,
     pub(super) now: OffsetDateTime,

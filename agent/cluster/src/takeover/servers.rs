@@ -133,7 +133,8 @@ mod tests {
                 assert_eq!(departure(leaving, &others, here), refused, "{leaving:?} {here:?}");
             }
         }
-        // If only kops-agent's service leaves, kOps' kops-controller still serves on this machine. If the machine leaves, it does not.
+        // If only kops-agent's service leaves, kOps' kops-controller still serves on this machine. If the machine leaves,
+        // kops-controller leaves, too.
         assert!(may_leave(Leaving::Service, &others, OtherServer::Listens));
         assert_eq!(departure(Leaving::Machine, &others, OtherServer::Listens), refused);
     }

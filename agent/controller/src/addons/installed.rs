@@ -47,7 +47,7 @@ pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     Ok(installed)
 }
 
-/// Reads the installed versions and the paused add-ons of one namespace. A missing namespace has none.
+/// Reads the installed versions and the paused add-ons of one namespace. For a missing namespace, the result is empty.
 pub async fn of_namespace(client: &Client, namespace: &str) -> Result<OfNamespace, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let found = answer(namespaces.get_metadata_opt(namespace)).await?;

@@ -25,7 +25,8 @@ const GONE_WITHIN: Duration = Duration::from_secs(120);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 /// The suffix that the dry run adds to the object's name.
 const DRY_RUN: &str = "-dry-run";
-/// The maximum length of the name before the suffix. A label value has at most 63 characters, and some names are also label values.
+/// The maximum length of an object's name in a dry run, without the suffix. A label value has at most 63 characters, and some names are
+/// also label values.
 const LONGEST_NAME: usize = 63 - DRY_RUN.len();
 
 /// The value of `--recreate` that selects this object.

@@ -56,7 +56,7 @@ struct Group {
     last: Arc<Mutex<Option<(Instant, Outcome)>>>,
     /// Why the last derivation failed; empty if it succeeded.
     problem: Arc<StdMutex<String>>,
-    /// The hashes of downloads that publishers reported, by URL.
+    /// The hashes that publishers reported for their downloads, by the download's URL.
     hashes: Arc<StdMutex<BTreeMap<String, String>>>,
 }
 

@@ -162,7 +162,7 @@ impl Files {
     fn read(&self) -> Result<Keys> {
         let ids = self.folder.join(KEYPAIR_IDS);
         let keypair_ids: BTreeMap<String, String> = yaml::from_str(&text(&ids)?)
-            .map_err(|_| unusable(format!("{} is not a mapping of names to ids", ids.display())))?;
+            .map_err(|_| unusable(format!("{} does not map authorities to keypair ids", ids.display())))?;
         let mut authorities = BTreeMap::new();
         for name in &self.signing_cas {
             let pair =

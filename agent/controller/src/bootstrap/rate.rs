@@ -46,8 +46,8 @@ struct State {
 }
 
 impl Allowance {
-    /// Counts one request. Each request uses up one interval, which begins at the end of the last used interval (`paid_until`), but not
-    /// before `now`. Returns the end of the new interval. If the request is too early, the error is the time to wait.
+    /// Counts one request. Each request uses up one interval. This interval begins at `now`, or at the end of the last used interval
+    /// (`paid_until`) if that is later. Returns the end of the new interval. If the request is too early, the error is the time to wait.
     fn pay(self, paid_until: Option<Instant>, now: Instant) -> Result<Instant, Duration> {
         let begins = paid_until.map_or(now, |until| until.max(now));
         let too_early = begins.saturating_duration_since(now + self.every * self.burst.saturating_sub(1));

@@ -297,7 +297,7 @@ async fn while_the_cluster_spec_is_missing_the_last_read_labels_hold() {
     assert_eq!(groups.refresh().await, changed(&[]));
     assert_eq!(labels(&groups, "nodes"), before);
     assert!(!groups.is_current());
-    // Older releases of kOps named the file with the cluster's spec `cluster.spec`.
+    // In older releases of kOps, the file with the cluster's spec has the name `cluster.spec`.
     fs::rename(away, folder.path().join("cluster.spec")).unwrap();
     assert_eq!(groups.refresh().await, changed(&[]));
     assert!(groups.is_current());

@@ -47,7 +47,8 @@ impl IdentityAnswer {
         }
     }
 
-    /// When the cloud was first asked about the Node with this providerID, if all answers since then rejected the Node. Otherwise `now`.
+    /// Since when the cloud rejects the Node with this providerID: when the cloud was asked for the first of these rejections. `now` if the
+    /// last answer did not reject the Node with this providerID.
     pub(super) fn asked_since(&self, of: &str, now: Instant) -> Instant {
         match self {
             IdentityAnswer::Refused { provider_id, since, .. } if provider_id == of => *since,

@@ -76,7 +76,7 @@ impl Outage {
         self.trying = Some(name.to_owned());
     }
 
-    /// Notes that the cloud answered for a Node. If this was a probe with the Node, ends the outage and returns true.
+    /// Notes that the cloud answered for a Node. If the request was a probe with this Node, ends the outage and returns true.
     pub(super) fn cloud_answered(&mut self, name: &str) -> bool {
         let is_over = self.trying.as_deref() == Some(name);
         if is_over {

@@ -10,7 +10,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
 /// How many writes to a Node may follow each other without a backoff. A new Node whose group is being edited needs several writes.
 pub(super) const WRITES_AT_ONCE: u32 = 4;
-/// After this time without a write, earlier writes do not count. The time is longer than the longest backoff.
+/// After this time without a write to a Node, the earlier writes to this Node cause no backoff. The time is longer than the longest
+/// backoff.
 pub(super) const WRITES_FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub(super) struct QueueEntry {
 struct Writes {
     times: u32,
     last: Instant,
-    /// The end of the backoff that follows repeated writes. No event ends this backoff early.
+    /// The end of the backoff after more than `WRITES_AT_ONCE` writes to the Node. No event ends this backoff early.
     rest: Instant,
 }
 

@@ -81,7 +81,7 @@ async fn check(client: &Client, blockers: &Blockers) -> Blocked {
     }
 }
 
-/// The nodes with running or pending pods that match this label selector, each with the reason why the node may not reboot.
+/// The nodes on which a pod that matches this label selector is running or pending. The value for each node is why it may not reboot.
 async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String>, String> {
     let api: Api<PodObject> = Api::all_with(client.clone(), &ApiResource::erase::<Pod>(&()));
     let ask = |page: ListParams| {

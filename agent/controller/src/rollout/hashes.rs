@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::current::{Configurations, Current};
 
 const HASHES_TTL: Duration = Duration::from_secs(10);
-/// The TTL of the hashes while all nodes of the policy are current. It is longer to save requests: each read of a hash is a request to the
-/// state store.
+/// The TTL of the hashes while there is no operator's rollout, and the policy's rollout is done or may give no orders that depend on the
+/// state store. It is longer than `HASHES_TTL`, because each read of a hash is a request to the state store.
 const HASHES_TTL_AT_REST: Duration = Duration::from_secs(60);
 
 /// The IDs and attempts of two rollouts: the operator's rollout, and the last resumed automatic rollout.

@@ -277,7 +277,7 @@ proptest! {
                     if let Some(node) = pick(number) {
                         let order = Order::read(&cluster.of_name(&node).order).unwrap();
                         cluster.act(&node, "it broke");
-                        // After `resume`, a node that was still at work may try again.
+                        // If the order is of an attempt before the last `resume`, the node may try again.
                         if order.attempt == cluster.policy_state.attempt_of(&order.rollout) {
                             failed.insert((node, order.hash));
                         }

@@ -16,7 +16,7 @@ use super::super::wanted::Rollout;
 /// The maximum number of canaries of a group. The status has each of them, and must fit into a ConfigMap.
 pub const MOST_CANARIES: u32 = 100;
 
-/// The observation of a canary after its order.
+/// The observation of a canary's health after the canary has carried out its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Observation {
@@ -114,8 +114,8 @@ impl Observation {
     }
 }
 
-/// Adds seconds to a time of the status. `None` if the text is not a time, or the sum is too large: anyone who may write the ConfigMap may
-/// write any text.
+/// Adds seconds to a time of the status. `None` if the text is not a time, or the sum is too large. Both are possible, because anyone who
+/// may write the ConfigMap may write any text.
 fn after(time: &str, seconds: i64) -> Option<OffsetDateTime> {
     parse_timestamp(time)?.checked_add(Duration::seconds(seconds))
 }

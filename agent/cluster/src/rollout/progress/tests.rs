@@ -25,7 +25,7 @@ fn a_node_that_trusts_other_authorities_takes_its_turn_although_its_configuratio
     assert_eq!(cluster.status.phase, Phase::Done);
 }
 
-/// A group of two nodes that run the current configuration, and trust the authorities `A` of new machines.
+/// A group of two nodes that run the current configuration. They trust `A`, the authorities that new machines of the group also trust.
 fn trusting() -> Cluster {
     let mut cluster = Cluster::new(&[("a", 2)]);
     for member in &mut cluster.members {

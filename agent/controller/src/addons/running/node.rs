@@ -21,7 +21,7 @@ use crate::addons::objects::COMPONENT;
 use kops_agent_kube::api_error::answer;
 use kops_agent_kube::events::{Events, Reason};
 
-/// The field manager of upstream's pod.
+/// The field manager of kOps' own pod kops-channels.
 const FIELD_MANAGER: &str = "kops-channels";
 
 pub struct ThisNode {
@@ -103,7 +103,7 @@ impl ThisNode {
             .await
             .map_err(|error| error.to_string())?;
         let labels: Vec<&str> = missing.keys().map(String::as_str).collect();
-        log::info!("the Node {name} got its labels {}", labels.join(", "));
+        log::info!("the Node {name} got the labels {}", labels.join(", "));
         Ok(())
     }
 }
