@@ -368,7 +368,7 @@ fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
 
 async fn service(address: &str, within: Duration) -> Result<Answer> {
     let url = format!("http://{address}/readyz");
-    let client = http::metadata_client().context("preparing to ask the service of this machine")?;
+    let client = http::metadata_client().context("preparing to check kops-agent-controller.service")?;
     let asked = async {
         match client.get(&url).send().await {
             Ok(answer) => Ok((answer.status().is_success(), http::said(answer, LONGEST_ANSWER).await)),

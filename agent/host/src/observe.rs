@@ -267,7 +267,8 @@ impl<'a> Observer<'a> {
             // `None` makes the run execute the commands again, which restores their effect.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
             // On a machine where no run has recorded a resource yet, assume that the program that wrote the file also ran the commands, as
-            // nodeup does. Units that were started before the node's other resources were known do not count as recorded.
+            // nodeup does. Assume it also if the only recorded resources are units that were started before the node's other resources
+            // were known.
             _ => Stamp::Commands
                 .read(&self.host.root, &file.path)?
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),

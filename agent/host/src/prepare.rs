@@ -68,7 +68,7 @@ impl Inputs<'_> {
         self.ready.iter().map(|(path, ready)| (path.clone(), ready.content.clone()))
     }
 
-    /// Tries again to start the programs that lacked a library. The packages of the run are now installed.
+    /// Tries again to start the programs that lacked a library. The run has now installed its packages, which may contain the library.
     pub(crate) fn refuse_what_still_does_not_start(&self, commands: &dyn Commands) -> Result<()> {
         let put_off = self.ready.iter().filter(|(path, _)| self.put_off.contains(*path));
         trial::refuse_what_does_not_start(put_off, false, commands).map(drop)

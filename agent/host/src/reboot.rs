@@ -128,7 +128,8 @@ fn names_in(folder: &Path) -> impl Iterator<Item = String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// The words in a kernel release, such as `generic`, or `cloud` and `amd`. A kernel with other words does not replace the running kernel.
+/// The words in a kernel release, such as `generic`, or `cloud` and `amd`. A kernel whose release has other words does not
+/// replace the running kernel.
 fn flavor(release: &str) -> Vec<&str> {
     release.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()).collect()
 }

@@ -87,7 +87,7 @@ pub struct Reset {
     pub published: Vec<String>,
     /// The parts of the pod network that are removed.
     pub pod_network: PodNetworkLeft,
-    /// Resources that existed before the agent overwrote them. They stay.
+    /// Resources that stay, because they existed before the agent overwrote them.
     pub kept: Vec<ResourceId>,
 }
 
@@ -251,8 +251,8 @@ impl Host {
             progress.doing(&format!("removing {id}"));
             remove_resource(&self.root, id)?;
         }
-        // Volumes are still mounted at this point, so that folders on volumes are removed, too. Otherwise these folders would exist again
-        // after the next mount.
+        // Volumes are still mounted at this point, so that folders on volumes are removed, too. If a volume were unmounted first, its
+        // folders would exist again after the next mount.
         let is_of_runtime = |folder: &&String| runtime.contains(&folder.as_str());
         for folder in reset.folders.iter().filter(is_of_runtime) {
             progress.doing(&format!("removing {folder}"));
@@ -311,7 +311,7 @@ impl Host {
             CONTAINER_RUNTIME => self.systemd.kill(unit)?,
             _ => {}
         }
-        // A masked unit does not start at boot. The operator's mask stays.
+        // A masked unit does not start at boot, so there is nothing to disable. The operator's mask stays.
         if state.is_known && !is_masked(&self.root, unit)? { self.systemd.disable(unit) } else { Ok(()) }
     }
 }

@@ -167,7 +167,7 @@ impl Part {
         Ok(text.trim_end().split_once('\n').map(|(from, validator)| (from.to_owned(), validator.to_owned())))
     }
 
-    /// Renames the part to the name of a complete download. The caller has verified the hash.
+    /// Renames the file of the partial download to the name of a complete download. The caller has verified the hash.
     pub(super) fn keep(self) -> Result<()> {
         self.dir.remove(&self.beside(VALIDATOR))?;
         self.dir.rename(&self.beside(PART), &self.name)

@@ -52,8 +52,8 @@ fn describes_the_next(entry: EntryType) -> bool {
         || entry.is_pax_global_extensions()
 }
 
-/// The path and size of a file, if the tar entries directly before the file's own entry state them. A field that they do not state is
-/// `None`.
+/// The path and size of a file, as stated by the tar entries directly before the file's own entry. A field is `None` if none of these
+/// entries states it.
 #[derive(Default)]
 struct Description {
     path: Option<Vec<u8>>,

@@ -23,7 +23,7 @@ pub(super) enum UnpackError {
     Unreadable(String),
     /// The missing member, and the names of some files in the archive.
     Missing(String, String),
-    /// The cause is on this machine.
+    /// The archive is not the cause: an operation on this machine failed.
     Own(Error),
 }
 

@@ -73,8 +73,8 @@ impl Host {
         self.write_unchecked(to, note)
     }
 
-    /// Notes, before the check of a program, that the program counts as unchecked. The program is completely installed, so its switch is
-    /// finished.
+    /// Notes that a program counts as unchecked, before the check of the program. Also notes that the switch to this program is finished,
+    /// because the program is completely installed.
     pub fn note_check(&self, of: OrderedProgram<'_>) -> Result<()> {
         let note = self.note()?;
         let unchecked = note.unchecked.clone();
@@ -122,7 +122,7 @@ impl Host {
         Ok((note.sha256.as_str(), note.file.as_str()) == (program.sha256, program.file))
     }
 
-    /// Whether the note is about the program with this SHA-256. The program file does not matter.
+    /// Like [`Host::is_noted`], but compares only the SHA-256 of the program, and not the hash of the program file.
     pub fn is_noted_for_any_file(&self, sha256: &str) -> Result<bool> {
         Ok(self.note()?.sha256 == sha256)
     }
@@ -137,8 +137,8 @@ impl Host {
         Ok(self.note()?.for_program(sha256))
     }
 
-    /// The note. An unreadable note counts as empty. Then no service counts as unhealthy before the switch, so all services must be
-    /// healthy.
+    /// The note. An unreadable note counts as empty, so it names no service that was unhealthy before the switch. Then all services must
+    /// be healthy.
     fn note(&self) -> Result<Note> {
         let note = self.root.read(PATH)?.unwrap_or_default();
         Ok(serde_json::from_slice(&note).unwrap_or_default())

@@ -114,8 +114,8 @@ impl Record {
         let mut adoptable = Vec::new();
         for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
             let is_own = self.resources.get(id).is_some_and(|claim| !claim.was_there);
-            // Host names and mounts have no file of their own. They count as existing, because an apply creates missing ones. Only a host
-            // without addresses does not count: it has no line in `/etc/hosts`.
+            // Host names and mounts have no file of their own. They count as existing, because an apply creates them if they are
+            // missing. A host name without addresses counts as missing, because it has no line in `/etc/hosts`.
             let is_there = match resource {
                 Resource::HostsEntry(entry) => !entry.addresses.is_empty(),
                 _ if id.kind.is_mount() => true,

@@ -58,8 +58,8 @@ impl Host {
         };
         match &record.renewal_failure {
             Some(failure) if self.is_within(AFTER_ROLLBACK, &failure.at) => put_off(&format!(
-                "the renewal at {} was rolled back: {}. The next try is a day later; to try now, run \
-                 `kops-agent converge`",
+                "the renewal at {} was rolled back: {}. The next try is a day after that renewal; to try now, \
+                 run `kops-agent converge`",
                 failure.at, failure.problem
             )),
             _ => Ok(Renewing::Free(interrupted, record.config_hash)),

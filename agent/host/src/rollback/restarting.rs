@@ -99,7 +99,7 @@ impl Host {
 }
 
 fn note_not_restarted(systemd: &dyn Systemd, unit: &str, not_restarted: &mut Vec<String>) -> Result<()> {
-    // A unit that is still starting reads the restored files, so it is left out.
+    // A unit that is still starting counts as restarted, because it reads the restored files.
     if !systemd.is_starting(unit)? {
         not_restarted.push(unit.to_owned());
     }

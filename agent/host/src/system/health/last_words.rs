@@ -42,8 +42,8 @@ impl Entry {
     }
 }
 
-/// The log lines that say why a unit failed, from the start that [`of_failed_start`] chooses. If no line says why, the
-/// last log lines of that start.
+/// The log lines of one start of the unit, which [`of_failed_start`] chooses. Returns only the lines that say why the
+/// unit failed. If no line says why, returns the last lines.
 pub(super) fn of_unit(unit: &str) -> Vec<String> {
     let (of_processes, of_systemd) = (format!("_SYSTEMD_UNIT={unit}"), format!("UNIT={unit}"));
     let entries = [&*of_processes, "+", "_PID=1", &of_systemd];

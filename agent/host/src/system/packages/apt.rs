@@ -281,7 +281,8 @@ fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     let configure = ["dpkg", KEEP_CONFIGURATION, "--configure", "-a"];
     let outcome = ask_outliving(&configure)?;
     if !outcome.status.success() {
-        // The node may not need the interrupted package. If it does, the installation by apt fails next.
+        // The node may not need the interrupted package, so only warn. If the node needs it, the following
+        // `apt-get install` fails.
         waiting.progress.warned(&format!(
             "an interrupted installation of packages cannot be finished: {}",
             refused(&configure, &outcome)

@@ -90,8 +90,8 @@ pub(super) fn command(installer: &str, packages: &str) -> String {
     }
 }
 
-/// Downloads the package lists. Returns the packages whose wanted version is in no repository. yum cannot list
-/// packages, so its result is empty: if a package is missing, the next installation fails.
+/// Downloads the package lists. Returns the packages whose wanted version is in no repository. yum has no
+/// `repoquery` command, so the result for yum is empty. If a package is missing, the next installation fails.
 pub(super) fn not_offered(installer: &str, packages: &[PackageVersion]) -> Result<Vec<PackageVersion>> {
     if !is_dnf(installer) {
         run(&[installer, "clean", "expire-cache"])?;
@@ -121,7 +121,7 @@ pub(super) fn replace(installer: &str, packages: &[&str], waiting: Waiting<'_>) 
         if installed(packages)?.len() == packages.len() {
             return Ok(());
         }
-        // A verb that has nothing to do exits with 0. So the error comes from the verb that failed.
+        // A verb that has nothing to do exits with 0. So report the last verb that failed, or the first verb if none failed.
         if failure.is_none() || !outcome.status.success() {
             failure = Some(refused(&command, &outcome));
         }

@@ -34,8 +34,8 @@ pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
     let no_indexes = INDEXES.map(|index| format!("Acquire::IndexTargets::{index}::DefaultEnabled=false"));
     let heads: Vec<&str> = no_indexes.iter().map(String::as_str).chain(options.iter().copied()).collect();
     let answers = ask(&heads)?;
-    // apt reads the index of a trusted repository even without a release file. So a missing release file requires a
-    // second check, which includes the indexes.
+    // apt reads the index of a trusted repository even without a release file. So if a release file is missing, a second
+    // check also requests the indexes.
     match answers.of_repositories.values().any(|answer| *answer == Answer::NoReleaseFile) {
         true => Ok(ask(options)?.into()),
         false => Ok(answers.into()),

@@ -78,7 +78,8 @@ pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<Package
         }
     }
     let sources = text.lines().filter(|line| line.starts_with("deb")).map(str::to_owned).collect();
-    // List or key differ from `wanted`. The empty keyring makes the result differ from every wanted repository.
+    // The list or the key differs from `wanted`. The empty keyring makes the result differ from `wanted`, because no wanted
+    // repository has an empty keyring.
     Ok(Some(PackageSource { name: wanted.name.clone(), keyring: String::new(), sources }))
 }
 
