@@ -145,7 +145,8 @@ pub async fn check_back(given: &TakeoverOptions) -> Result<Vec<Finding>> {
     Ok(vec![finding("servers", answer)])
 }
 
-/// Checks that kops-agent supports the kOps release that wrote the store. The rules of this release decide how machines are served.
+/// Checks that kops-agent supports the kOps release that wrote the store, because the rules of this release decide how machines
+/// are served.
 async fn release(given: &TakeoverOptions, options: &KopsControllerOptions) -> Result<Answer> {
     let base = options.config_base.trim_end_matches('/');
     let version = cluster_files::kops_version(&store(&given.store_mirrors)?, base).await;

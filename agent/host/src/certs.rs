@@ -200,14 +200,14 @@ impl<'a> Certificates<'a> {
         Some((entry.pair.as_ref()?, entry.wanted))
     }
 
-    /// The content of a file that contains the certificate. `None` until the certificate is issued.
+    /// The certificate `name` in PEM, followed by its CA if `include_root` is set. `None` until the certificate is issued.
     pub(crate) fn certificate(&self, name: &str) -> Option<String> {
         let (pair, wanted) = self.pair(name)?;
         let leaf = first_pem(&pair.certificate);
         Some(if wanted.include_root { leaf + &self.signer(name)? } else { leaf })
     }
 
-    /// The content of a file that contains the private key. `None` until the certificate is issued.
+    /// The private key of the certificate `name`, in PEM. `None` until the certificate is issued.
     pub(crate) fn private_key(&self, name: &str) -> Option<String> {
         Some(self.pair(name)?.0.private_key.clone())
     }

@@ -23,7 +23,7 @@ use crate::system::sandbox;
 /// The timelines of runs, below the root (`kops-agent status --timeline`).
 pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
 
-/// The folder of the units of administrators.
+/// The folder of administrators' units.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
 
 /// The prefix in the names of the agent's own units. Upstream has no units with this prefix. The files of these units may belong to
@@ -102,7 +102,7 @@ pub(crate) fn path_of(root: &Root, id: &ResourceId) -> String {
     file_path(root, id).unwrap_or_else(|| id.name.clone())
 }
 
-/// The path of a resource's file, if the resource is a file.
+/// The path of the regular file of a file, unit, kernel module or package source. `None` for other kinds of resources.
 fn file_path(root: &Root, id: &ResourceId) -> Option<String> {
     match id.kind {
         Kind::File => Some(id.name.clone()),

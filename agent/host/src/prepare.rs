@@ -282,8 +282,8 @@ fn refuse_foreign_number(host: &Host, resource: &Resource) -> Result<()> {
         Some(owner) => Err(Error::Invalid {
             id: resource.id(),
             reason: format!(
-                "its {kind} {number} belongs to {owner} on this machine; give {owner} another {kind} \
-                 ({program}), or remove {owner}"
+                "its {kind} {number} belongs to {owner} on this machine; give {owner} another {kind} with \
+                 `{program}`, or remove {owner}"
             ),
         }),
         None => Ok(()),

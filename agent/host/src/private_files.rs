@@ -23,7 +23,7 @@ const FILES: [&str; 4] = [
 ];
 /// The maximum depth of the search below each folder in `FOLDERS`.
 const DEPTH: usize = 6;
-/// The maximum number of files that the search finds.
+/// The maximum number of files and folders that the search below `FOLDERS` visits in all.
 const MOST: usize = 4096;
 
 /// A file that may be secret.

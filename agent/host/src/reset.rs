@@ -217,7 +217,7 @@ impl Host {
         self.stop_units(&reset.units, progress)?;
         for path in &reset.published {
             progress.doing(&format!("removing {path}"));
-            // The folder belongs to another program, which may change it at any time. If the removal fails, the reset continues.
+            // If the removal fails, the reset continues. The folder belongs to another program, which may change the folder at any time.
             if let Err(error) = self.withdraw(path) {
                 log::warn!("{error}");
             }

@@ -41,8 +41,8 @@ impl Policy {
     }
 }
 
-/// Whether two labels are equivalent. Like `restorecon`, only compares their types. The user in a label depends on the program that made
-/// the file, and the agent does not set the range.
+/// Whether two labels are equivalent. Like `restorecon`, compares only the types of the labels. The user in a label depends on the program
+/// that made the file, so the user is ignored. The range is ignored because the agent does not set it.
 pub(crate) fn is_as_good(found: Option<&str>, wanted: &str) -> bool {
     let type_of = |label: &str| label.split(':').nth(2).map(str::to_owned);
     found.and_then(type_of).is_some_and(|found| Some(found) == type_of(wanted))

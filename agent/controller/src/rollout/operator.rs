@@ -171,7 +171,7 @@ fn has_ended(rollout: &Rollout, read: &Read) -> bool {
     rollout.state == State::Aborted || read.status.is_done(rollout)
 }
 
-/// Whether the ConfigMap has a policy that is active, automatic for a group, or not valid.
+/// Whether the ConfigMap has a policy that is active, that is automatic for any group, or that is not valid.
 fn has_policy(read: &Read) -> bool {
     read.policy_status.is_active() || Policy::read(&read.policy).map_or(true, |policy| policy.is_automatic())
 }

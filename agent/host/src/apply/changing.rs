@@ -81,7 +81,8 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<Option<Changing>> {
         let Some(config_hash) = scope.config_hash() else { return Ok(None) };
-        // A new machine has no earlier state to restore.
+        // Three cases need no journal: a new machine has no earlier state to restore, the health timeout is zero, or the run
+        // waits for no component.
         if !self.works(record)? || self.health_timings.timeout.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);

@@ -17,8 +17,8 @@ const LARGEST_ARCHIVE: u64 = 8 << 30;
 
 /// Passes each file to `take`, with its path and size, until `take` breaks.
 ///
-/// Reads raw entries, and itself reads the entries that describe the next entry. The `tar` crate would read such an entry of any size into
-/// memory.
+/// Some entries only describe the next entry, for example its long path. This function reads them itself and limits their size, because
+/// the `tar` crate would read them into memory without a limit.
 pub(super) fn for_each_file(
     archive: impl Read,
     mut take: impl FnMut(&str, u64, &mut dyn Read) -> Result<ControlFlow<()>, UnpackError>,

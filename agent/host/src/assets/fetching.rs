@@ -288,7 +288,7 @@ impl<'a> Fetching<'a> {
         Ok(())
     }
 
-    /// Prepares for an answer whose first byte comes after the `self.at` bytes that are already on the disk.
+    /// Prepares to receive an answer. Its body continues the download after the `self.at` bytes that are already on the disk.
     fn begin(&mut self, url: &str, opened: &Opened) -> Result<(), Trouble> {
         let most = self.run.downloads.largest;
         if let Some(total) = opened.total.filter(|total| *total > most) {

@@ -16,7 +16,7 @@ const PATH: &str = "/var/lib/kops-agent/program.json";
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedProgram<'a> {
     pub sha256: &'a str,
-    /// The hash of the program file, which is the file that names this program.
+    /// The hash of the state store's program file that names this program.
     pub file: &'a str,
 }
 
@@ -25,11 +25,11 @@ pub struct OrderedProgram<'a> {
 pub(super) struct Note {
     /// The SHA-256 of the program that was last installed or checked.
     sha256: String,
-    /// The hash of the program file, which is the file that names this program.
+    /// The hash of the state store's program file that named this program.
     file: String,
     /// The services that were unhealthy before the switch to this program.
     pub(super) unhealthy: Vec<String>,
-    /// The agent's own resources that this program changes, as the previous program recorded them before the switch.
+    /// The agent's own resources that this program changes. The previous program recorded these resources before the switch.
     own: Vec<String>,
     /// The SHA-256 of the program before the switch. Empty if it is unknown.
     previous: String,
@@ -116,7 +116,7 @@ impl Host {
         Ok(if is_unfinished { packages } else { Vec::new() })
     }
 
-    /// Whether the note is about this program and this program file. The note is about the program that was installed or checked last.
+    /// Whether `program` is the program that was last installed or checked. Compares its SHA-256 and the hash of its program file.
     pub fn is_noted(&self, program: OrderedProgram<'_>) -> Result<bool> {
         let note = self.note()?;
         Ok((note.sha256.as_str(), note.file.as_str()) == (program.sha256, program.file))
@@ -127,12 +127,12 @@ impl Host {
         Ok(self.note()?.sha256 == sha256)
     }
 
-    /// The resources of the agent that the program with this SHA-256 may change on this node, as the previous program recorded them.
+    /// The agent's resources that the program with this SHA-256 may change on this node. The previous program recorded these resources.
     pub fn noted_own(&self, sha256: &str) -> Result<Vec<String>> {
         Ok(self.noted(sha256)?.own)
     }
 
-    /// The note if it is about the program with this SHA-256, and otherwise an empty note.
+    /// The recorded note, if it is about the program with this SHA-256. Otherwise, an empty note.
     pub(super) fn noted(&self, sha256: &str) -> Result<Note> {
         Ok(self.note()?.for_program(sha256))
     }

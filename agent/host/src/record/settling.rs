@@ -146,9 +146,9 @@ impl Record {
         })
     }
 
-    /// Records which secrets of the store are in the files that the run is about to write. Also records which unreadable store files do not
-    /// influence the written files (`without`; `None` if unknown). If an older agent recorded nothing, `decided` stays unknown until the
-    /// run finishes.
+    /// Records which secrets of the store are in the files that the run is about to write. Also records `without`: the unreadable store
+    /// files that have no influence on the written files (`None` if unknown). If an older agent recorded no such data, `decided` stays
+    /// unknown until the run finishes.
     pub(crate) fn note_begun(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         let begun = self.decided_now(desired, without);
         self.decided = match self.decided.take() {

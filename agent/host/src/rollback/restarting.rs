@@ -68,7 +68,7 @@ impl Host {
         Ok(not_restarted)
     }
 
-    /// Stops a unit, with the timeout of units that pods do not wait for.
+    /// Stops a unit. Uses the short timeout (`Waits::others`), which applies to units that pods do not wait for.
     pub(super) async fn stop_in_time(&self, unit: &str) -> Result<()> {
         let limit: Duration = self.waits.others;
         match timeout(limit, self.systemd.begin(Act::Stop, unit)).await {

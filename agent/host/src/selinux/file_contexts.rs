@@ -33,7 +33,7 @@ pub(super) struct FileContexts {
 struct Rule {
     /// The kind of files to which the rule applies; `None` for all kinds.
     of: Option<Kind>,
-    /// The label of the files; `None` if they get no label.
+    /// The label of the files that match the rule. `None` if the rule gives them no label.
     label: Option<String>,
 }
 

@@ -29,7 +29,8 @@ fn transaction_lock() -> Result<String> {
     Ok(format!("{}/{TRANSACTION_LOCK}", database.trim()))
 }
 
-/// The name under which rpm lists a package argument of dnf. `None` for groups, patterns, URLs and package files.
+/// The name under which rpm lists a package. `package` is an argument of `dnf install`. `None` for groups, patterns, URLs
+/// and package files.
 pub(super) fn listed(package: &str) -> Option<&str> {
     let is_file = package.starts_with('/') && package.ends_with(".rpm");
     let is_other = package.starts_with('@') || package.contains("://") || package.contains(['*', '?', '[']);

@@ -17,7 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(25);
 /// Timeout of one connection, in seconds. A short timeout leaves time for the other repositories if one is silent.
 const ACQUIRE_TIMEOUT: &str = "10";
 /// The kinds of index files that `apt-get update` downloads besides release files. The first check of [`of_apt`] does
-/// not download them (apt.conf(5)). It still downloads index files of kinds that other programs added.
+/// not download them (apt.conf(5)). This check still downloads index files of other kinds, which other programs have
+/// added to apt's configuration.
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
 /// Removes the hooks that packages add to `apt-get update`, because hooks change the machine. A command-line option

@@ -22,8 +22,8 @@ use crate::system::commands::{Outcome, ask_prepared, not_run, prepare, refused};
 /// Timeout of a request to systemd. It is longer than the default of 25 s, because systemd may need more time to read
 /// all unit files again.
 const ANSWER_TIMEOUT: &str = "180s";
-/// The maximum number of attempts at a request. The connection breaks if systemd re-executes itself, for example
-/// after its upgrade.
+/// The maximum number of attempts at a request. The agent repeats a request whose connection breaks. Connections break,
+/// for example, when systemd re-executes itself after its upgrade.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a requested job may take to enter systemd's queue. After this time, the next job is requested anyway.
@@ -196,8 +196,8 @@ fn act(act: Act, unit: &str) -> Result<()> {
     conclude(act, unit, ask_once(&["systemctl", act.name(), "--", unit])?)
 }
 
-/// The error of a job, from the outcome of its `systemctl`. If the connection of `systemctl` breaks, the job
-/// continues. Then another `systemctl` waits for the job.
+/// Fails if a job failed. `outcome` is the outcome of the `systemctl` that requested the job. If the connection of
+/// `systemctl` breaks, the job continues. Then another `systemctl` waits for the job.
 pub(super) fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
     let mut verb = act.name();
     let outcome = until_answered(outcome, |lost| {
