@@ -4,7 +4,7 @@ use kops_agent_plan::resource::{DesiredState, Resource};
 use kops_agent_spec::digest::sha256_hex;
 use serde::{Deserialize, Serialize};
 
-/// The text that replaces the digest in an attempt that only renews certificates.
+/// The value of `Attempt::desired` if a run only renews certificates. It stands in the place of the digest.
 pub(crate) const RENEWAL: &str = "renewal of certificates";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

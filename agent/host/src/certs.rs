@@ -282,7 +282,7 @@ fn no_authority(wanted: &Certificate) -> CertificateError {
     }
 }
 
-/// The parts of a certificate that the files below a root contain.
+/// The certificates and keys that the files below a root contain for one desired certificate.
 struct Found {
     pairs: Vec<PemPair>,
     /// Whether the certificate or the key is missing, but not both.

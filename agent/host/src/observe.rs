@@ -299,8 +299,8 @@ impl<'a> Observer<'a> {
         Ok(noted.map(|noted| Reading::noted(&noted, self.host.now())))
     }
 
-    /// The state of a missing file that cannot be written now. It is described as if the file existed, so that the missing file causes no
-    /// other change.
+    /// The assumed state of a missing file that cannot be written now. The state looks as if the file existed, so that the missing file
+    /// causes no other change.
     fn assumed_present(&self, file: &File, why: String) -> Observed {
         let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
         let why = format!("it is missing and cannot be written now: {why}");

@@ -27,8 +27,8 @@ pub use services::Service;
 const PREVIOUS: &str = ".previous";
 /// The maximum size of a program, in bytes. Releases have some 20 MiB. Builds with debug information are ten times as large.
 pub const LARGEST_PROGRAM: u64 = 256 << 20;
-/// The directory of downloaded programs. It is not the cache of runs, because runs lock their cache and a slow download must not block
-/// runs.
+/// The directory of downloaded programs. Runs have another cache, because a run locks its cache, and a slow download of a program must
+/// not block runs.
 const CACHE: &str = "/var/cache/nodeup/programs";
 
 /// Another version of the program, complete and verified, in a file in the directory of the present program. Dropping this value removes

@@ -80,7 +80,8 @@ pub(crate) fn has_own_unit_in_etc(root: &Root, name: &str) -> bool {
 }
 
 /// The names of the units that earlier versions of the agent wrote into the folder of administrators' units (`/etc`). This version writes
-/// units into upstream's folder. If the agent's file in upstream's folder is intact, an edited file in `/etc` belongs to someone else.
+/// units into the folder that nodeup uses. If the agent's unit file in nodeup's folder is intact, an edited file in `/etc` belongs to
+/// someone else.
 fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     let record = Record::read(root)?;
     let mut own = BTreeSet::new();
@@ -97,7 +98,7 @@ fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     Ok(own)
 }
 
-/// The path of a recorded resource: the path of the resource's file, or the resource's name if the name is a path.
+/// The path of the resource's regular file. For a resource without such a file, returns the resource's name, which may be a path.
 pub(crate) fn path_of(root: &Root, id: &ResourceId) -> String {
     file_path(root, id).unwrap_or_else(|| id.name.clone())
 }

@@ -60,7 +60,7 @@ impl Reader {
         if left == 0 {
             found.unread.push(format!("{} have more than {MOST} files", FOLDERS.join(" and ")));
         }
-        // The record may name files that are neither in these folders nor in the stored states.
+        // The record may name files that are neither in `FOLDERS` nor in the stored states.
         let claimed = record.claims().filter(|(id, _)| id.kind == Kind::File).map(|(id, _)| id.name.as_str());
         // The record may contain ids that only another version of the agent understands.
         let unknown = record.unknown().filter_map(|id| id.strip_prefix("file "));

@@ -81,7 +81,7 @@ fn packages(root: &Path) -> Option<String> {
     Some(with_names("packages ask for it", &names))
 }
 
-/// The text `reason`, followed by the first of `names`.
+/// Appends at most `NAMED` of `names` to `reason`, and the number of the remaining names.
 fn with_names(reason: &str, names: &BTreeSet<&str>) -> String {
     let mut named: Vec<String> = names.iter().take(NAMED).map(|name| (*name).to_owned()).collect();
     if names.len() > NAMED {

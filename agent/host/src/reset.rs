@@ -32,7 +32,7 @@ use crate::unit_overrides::is_masked;
 
 /// The slice that contains pods if systemd manages control groups.
 const PODS: &str = "kubepods.slice";
-/// The grace period of pods, which is Kubernetes' default. Otherwise systemd would wait for 90 s.
+/// The grace period of pods, which is Kubernetes' default. Without this limit, systemd would wait for 90 s.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Folders that only containers, kubelet and network plugins use. Their files remain after these programs have stopped.
@@ -231,9 +231,9 @@ impl Host {
             }
         }
         if reset.containers {
-            progress.doing("removing the interfaces and the rules of the network of pods");
+            progress.doing("removing the interfaces and the rules of the pod network");
             for problem in self.pod_network.remove() {
-                log::warn!("{problem}; restart this machine to remove the rest of the network of pods");
+                log::warn!("{problem}; restart this machine to remove the rest of the pod network");
             }
         }
         let is_host = |id: &&ResourceId| id.kind == Kind::HostsEntry;

@@ -380,7 +380,7 @@ impl Dir {
         names.filter(is_other).take(most).collect::<nix::Result<_>>().map_err(cannot)
     }
 
-    /// Removes a directory, unless it has content or is in use. If the name is not a directory, for example a link to one, it stays.
+    /// Removes a directory, unless it has content or is in use. An entry that is not a directory, for example a link to one, stays.
     pub(crate) fn remove_dir_if_empty(&self, name: &str) -> Result<()> {
         match unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir) {
             Ok(())

@@ -48,7 +48,7 @@ pub(crate) fn is_as_good(found: Option<&str>, wanted: &str) -> bool {
     found.and_then(type_of).is_some_and(|found| Some(found) == type_of(wanted))
 }
 
-/// The name of the policy, unless SELinux is disabled.
+/// The name of the SELinux policy. `None` if SELinux is disabled, or if the name is missing or not valid.
 fn policy_in_use(config: &str) -> Option<String> {
     let value = |name: &str| {
         let of_name = |line: &str| Some(line.trim().strip_prefix(name)?.strip_prefix('=')?.trim().to_owned());

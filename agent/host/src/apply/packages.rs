@@ -26,7 +26,7 @@ pub(super) struct Installing<'a> {
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
-    /// The last message that says for what the package manager waits.
+    /// The last message that says what the package manager waits for.
     waiting: Option<String>,
 }
 

@@ -174,7 +174,8 @@ fn strong_validator(headers: &HeaderMap) -> Option<String> {
     (knows_ranges && tag.starts_with('"')).then(|| tag.to_owned())
 }
 
-/// Turns an error status into an error. If the server's answer is not a 404, 408, 425, 429, 5xx or redirect, the message quotes the answer.
+/// Turns an error status into an error. The error quotes the server's answer, except for a redirect or the status 404, 408, 425, 429 or
+/// 5xx.
 async fn refusal(answer: Response) -> Trouble {
     let status = answer.status();
     let said = format!("the server answered {status}");

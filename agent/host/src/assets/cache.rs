@@ -93,7 +93,7 @@ impl Cache {
         }
     }
 
-    /// Opens the part of an incomplete download, or creates one.
+    /// Opens the file of an incomplete download. Creates the file if it is missing.
     pub(super) fn part(&self, sha256: &str, url: &str) -> Result<Part> {
         let name = name(sha256, url);
         let file = self.dir.open_or_create(&format!("{name}{PART}"))?;

@@ -10,7 +10,7 @@ use tar::{Entry, EntryType, PaxExtensions};
 use super::error::in_units;
 use super::unpack::UnpackError;
 
-/// The maximum size of an entry that describes the next entry, in bytes. A path has at most 4 KiB, and other descriptions are smaller.
+/// The maximum size of a tar entry that describes the next entry, in bytes. A path has at most 4 KiB, and other descriptions are smaller.
 const LARGEST_EXTENSION: u64 = 64 * 1024;
 /// The maximum unpacked size of an archive, in bytes. It equals the maximum size of a download.
 const LARGEST_ARCHIVE: u64 = 8 << 30;

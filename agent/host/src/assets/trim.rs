@@ -56,7 +56,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Notes the wanted hashes if they changed.
+    /// Writes the wanted hashes to the file `GENERATIONS` if they changed. The former hashes become the previous generation.
     fn advance(&self, wanted: &BTreeSet<&str>) -> Result<Generations> {
         let noted = match self.dir.entry(GENERATIONS)? {
             Some(Entry::File(_)) => self.dir.read(GENERATIONS)?,

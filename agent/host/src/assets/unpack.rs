@@ -35,8 +35,8 @@ impl From<io::Error> for UnpackError {
 
 /// Passes each of `members` to `take`, with its size, in the order of the archive. Verifies nothing.
 ///
-/// Reading stops after the last member, unless `files` asks for the names of all files. `files` stays empty if the archive is broken or has
-/// too many files.
+/// If `files` is `None`, reading stops after the last member. Otherwise, `files` receives the names of all files. It stays empty if the
+/// archive is broken or has more than `MOST_FILES` files.
 pub(super) fn unpack(
     archive: &mut dyn BufRead,
     members: &BTreeSet<&str>,

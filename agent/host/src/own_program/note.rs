@@ -93,7 +93,7 @@ impl Host {
         self.write_note(&Note { is_unfinished: false, ..self.note()? })
     }
 
-    /// Whether the program with this SHA-256 was installed or checked, and its last check has not succeeded. While a switch of packages is
+    /// True if the program with this SHA-256 was installed or checked, but its last check has not succeeded. While a switch of packages is
     /// unfinished and the old packages are not restored, every program counts as unchecked.
     pub fn is_unchecked(&self, sha256: &str) -> Result<bool> {
         let Note { unchecked, is_unfinished, packages, .. } = self.note()?;

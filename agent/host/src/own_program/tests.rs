@@ -274,7 +274,7 @@ fn a_program_is_unchecked_until_its_own_check_succeeds() {
     host.note_checked(&new).unwrap();
     assert_eq!(are_unchecked(), [false, false]);
 
-    // Later, another program file names this program.
+    // Later, the state store has another program file, which names the same program, `new`.
     host.note_check(ordered(&new, "g=")).unwrap();
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, false], true));
     assert_eq!(host.noted_own(&new).unwrap(), ["unit a.timer"]);

@@ -72,7 +72,7 @@ impl Record {
         write_file(root, path, 0o600, None, &bytes)
     }
 
-    /// The recorded resources that this version does not know.
+    /// The recorded resources that this version of the agent does not know.
     pub(crate) fn unknown(&self) -> impl Iterator<Item = &str> {
         self.unknown.resources.keys().map(String::as_str)
     }

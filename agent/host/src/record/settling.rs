@@ -28,8 +28,8 @@ impl Record {
             let resource = desired.get(&step.resource);
             let is_recorded = has_record(step.resource.kind) && !resource.is_some_and(is_shipped);
             if is_recorded && step.action != Action::Remove {
-                // The agent's file of a unit may hide a package's file at another path, or replace a file that is backed up. In both cases,
-                // the agent's file is new, although systemd already knows the unit.
+                // systemd may already know the unit, although the agent's unit file is new. This file then hides a package's unit file at
+                // another path, or replaces a file that is backed up.
                 let is_written_over = step.resource.kind == Kind::Unit
                     && (is_kept_when_written(root, step)
                         || root.metadata(&path_of(root, &step.resource))?.is_none());
@@ -80,7 +80,7 @@ impl Record {
                 settled.insert(id.clone(), Claim { begun: None, ..claim.clone() });
                 continue;
             }
-            // If a resource was already correct before the agent first wrote it, it is not the agent's own.
+            // If a correct resource has no claim, no recorded run has written it. So it is not the agent's own.
             let was_there = before.is_none_or(|claim| claim.was_there);
             let known = before.and_then(|claim| claim.left.as_ref());
             if let Some(left) = left(root, id, resource, known, written)? {

@@ -24,7 +24,7 @@ pub(super) enum Links {
     Roots,
 }
 
-/// Why a path leads to no directory.
+/// Why a path does not lead to a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     Errno(Errno),

@@ -93,8 +93,9 @@ pub(super) fn not_offered(packages: &[PackageVersion], waiting: Waiting<'_>) -> 
 }
 
 /// Finishes an interrupted installation, and then installs packages from the existing package lists. Removes no
-/// package: without `--no-remove`, apt removes packages that need another version. apt also fails if it cannot
-/// configure an unrelated package. So a failure of apt is only a warning if all of `packages` are installed.
+/// package: without `--no-remove`, apt would remove packages that depend on another version of `packages`. apt also
+/// fails if it cannot configure an unrelated package. So a failure of apt is only a warning if all of `packages` are
+/// installed.
 pub(super) fn replace(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
     match install_of_lists(packages, &["--no-remove"], waiting) {

@@ -30,7 +30,7 @@ const LONGEST_COMPLAINT: usize = 300;
 /// apt's last line, after the errors of the single repositories.
 const SUMMARY: &str = "Some index files failed to download";
 
-/// Checks which repositories of apt's lists respond. `options` are additional options of apt.
+/// Checks which repositories in apt's configuration respond. `options` are additional options of apt.
 pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
     let no_indexes = INDEXES.map(|index| format!("Acquire::IndexTargets::{index}::DefaultEnabled=false"));
     let heads: Vec<&str> = no_indexes.iter().map(String::as_str).chain(options.iter().copied()).collect();
@@ -85,8 +85,8 @@ enum Answer {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Answers {
-    /// The answer of each repository, by URL and suite. If a repository has several answers, the one that is listed
-    /// last in `Answer` counts.
+    /// The answer of each repository, by URL and suite. If a repository has several answers, the last one in the
+    /// order of the variants of `Answer` counts.
     of_repositories: BTreeMap<String, Answer>,
     complaints: Vec<String>,
 }
