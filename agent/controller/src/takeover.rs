@@ -218,7 +218,7 @@ async fn rights(client: Result<&Client, Failure>, options: &KopsControllerOption
     })
 }
 
-/// The verbs of a right that the API server does not grant, as text.
+/// The verbs in `right` that the API server does not grant to this client, each as `VERB RESOURCE`.
 async fn missing_of(client: &Client, right: Right) -> Result<Vec<String>> {
     let (group, resource, name, namespace, verbs) = right;
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());

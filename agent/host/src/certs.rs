@@ -139,7 +139,7 @@ impl<'a> Certificates<'a> {
         }
         if let Some(why) = &unissuable {
             let wrong = replace.take().unwrap_or_else(|| "it is missing".into());
-            let stuck = found.is_used.then(|| format!("{wrong}, and a new one cannot be issued now: {why}"));
+            let stuck = found.is_used.then(|| format!("{wrong}; no certificate can be issued now: {why}"));
             return Ok(Entry {
                 wanted,
                 pair: first,

@@ -203,7 +203,7 @@ impl<'a> Observer<'a> {
             None => return Ok(None),
             Some(Entry::Directory(metadata)) => metadata,
             // A link that belongs to root and leads to a directory counts as a directory. If the link belongs to another user, the agent
-            // does not manage its target.
+            // does not manage the link's target.
             Some(entry @ Entry::Symlink(_)) => match self.host.root.reach(path) {
                 Ok(Some(dir)) => dir.metadata()?,
                 Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),

@@ -39,7 +39,8 @@ impl Host {
         Ok(owned)
     }
 
-    /// The given resources whose files belong to packages. Leaves out units whose earlier text is backed up.
+    /// The given resources whose files belong to packages. Leaves out a unit if the agent has overwritten its unit file and has backed up
+    /// the earlier text.
     pub(crate) fn of_packages<'a>(
         &self,
         ids: impl Iterator<Item = &'a ResourceId>,

@@ -65,7 +65,7 @@ impl Reader {
         // The record may contain ids that only another version of the agent understands.
         let unknown = record.unknown().filter_map(|id| id.strip_prefix("file "));
         for path in claimed.chain(unknown).filter(|path| path.starts_with('/')) {
-            // A larger file is a program or a log.
+            // A file that is larger than `LONGEST` is a program or a log, so leave it out.
             let is_longer = |metadata: Metadata| metadata.size > LONGEST;
             if !self.root.metadata(path).is_ok_and(|found| found.is_some_and(is_longer)) {
                 paths.insert(path.to_owned());
@@ -84,7 +84,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// Adds the files below a folder.
+    /// Adds the files and links below `folder` to `paths`, with at most `depth` levels of subfolders. `left` limits the number of
+    /// names that are visited.
     fn collect(
         &self,
         folder: &str,

@@ -51,7 +51,7 @@ const RUNTIME_FOLDERS: [&str; 7] = [
 /// removes such a link and does not follow it.
 const IN_REACH_OF_PODS: [&str; 2] = ["/var/log/containers", "/var/log/pods"];
 
-/// Settings that make logind end pods before a shutdown. kubelet writes them (pkg/kubelet/nodeshutdown/systemd).
+/// The logind settings that let kubelet delay a shutdown to end the pods. kubelet writes this file (pkg/kubelet/nodeshutdown/systemd).
 const LOGIND_SETTINGS: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 
 /// The folder of named network namespaces, and the prefix in the names of pods' namespaces. The prefix comes from containerd's CRI plugin
@@ -201,7 +201,7 @@ impl Host {
         Ok(there)
     }
 
-    /// Stops and disables units of a reset. [`Host::reset`] does this first, even if this function has already stopped the units.
+    /// Stops and disables units of a reset. [`Host::reset`] calls this function first, even if its caller has already called it.
     pub fn stop_units(&self, units: &[String], progress: &dyn Resetting) -> Result<()> {
         let names: Vec<&str> = units.iter().map(String::as_str).collect();
         for (unit, state) in names.iter().zip(self.systemd.states(&names)?) {

@@ -235,7 +235,7 @@ impl Dir {
         move |error| Error::path(doing, self.shown(name), error)
     }
 
-    /// The entry of this name, if it exists.
+    /// The file, directory, link or special file of this name, without following a link. `None` if the name does not exist.
     pub(crate) fn entry(&self, name: &str) -> Result<Option<Entry>> {
         let stat = match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,

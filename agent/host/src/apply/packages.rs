@@ -22,7 +22,7 @@ use crate::system::packages::PackageManager;
 
 /// Packages that another thread fetches and, when the run allows it, installs. Dropping this value waits until the thread ends.
 pub(super) struct Installing<'a> {
-    /// The steps of the plan that install these packages.
+    /// The steps of the plan that install the fetched packages.
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,

@@ -145,8 +145,8 @@ impl Part {
             .map_err(|error| self.failed("write", error))
     }
 
-    /// Notes the URL of the part and the server's identifier of this version of the file (RFC 9110, section 8.8.3). With this identifier,
-    /// the next run can request the missing bytes of this version.
+    /// Notes the URL of this incomplete download, and the server's identifier of the file's version (`ETag`; RFC 9110, section 8.8.3).
+    /// With this identifier, the next run can request the missing bytes of the same version.
     pub(super) fn note_validator(&self, from: &str, validator: Option<&str>) -> Result<()> {
         let name = self.beside(VALIDATOR);
         self.dir.remove(&name)?;

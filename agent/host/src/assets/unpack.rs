@@ -98,7 +98,7 @@ pub(crate) fn member_digests(
     digests
 }
 
-/// The name of a member without a leading `./`, which only some archives have.
+/// The name of an archive member without the leading `./` that some archives contain.
 fn plain(member: &str) -> &str {
     member.trim_start_matches("./")
 }

@@ -64,8 +64,8 @@ impl Host {
         let unhealthy = services.iter().filter(|service| !service.was_healthy);
         let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
         let earlier = self.note()?;
-        // If the last switch is unfinished, the present program may be neither its old nor its new version. Then keep the recorded hash of
-        // the old version.
+        // If the last switch is unfinished, the present program may be neither the old nor the new program of that switch. Then keep the
+        // recorded hash of the old program.
         let previous = if earlier.is_unfinished { earlier.previous } else { present.to_owned() };
         let is_unfinished = !packages.is_empty();
         let unchecked = earlier.unchecked;

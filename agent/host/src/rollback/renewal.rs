@@ -16,8 +16,8 @@ use crate::record::{Failure, Record};
 use crate::rolled_back::RolledBack;
 use crate::root::Root;
 
-/// The delay before a rolled-back renewal is retried. A long delay is safe, because certificates are valid for months. Each try restarts
-/// components.
+/// The delay before a rolled-back renewal is retried. The delay is long, because each try restarts components. This is safe, because
+/// certificates are valid for months.
 const AFTER_ROLLBACK: Duration = Duration::days(1);
 
 /// Whether certificates may be renewed now without other changes.

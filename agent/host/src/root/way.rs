@@ -154,7 +154,6 @@ impl Root {
     }
 }
 
-/// The path relative to the root.
 fn relative(path: &str) -> &str {
     match path.trim_matches('/') {
         "" => ".",

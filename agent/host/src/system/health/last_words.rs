@@ -27,9 +27,9 @@ struct Entry {
     /// The log line. An array of bytes if the line is not UTF-8.
     message: Option<Value>,
     message_id: Option<String>,
-    /// ID of the unit start that an entry of systemd itself describes.
+    /// In an entry that systemd itself wrote: the ID of the unit start that the entry describes.
     invocation_id: Option<String>,
-    /// ID of the unit start whose process wrote this entry.
+    /// In an entry that a unit's process wrote: the ID of the unit start to which the process belongs.
     #[serde(rename = "_SYSTEMD_INVOCATION_ID")]
     of_process: Option<String>,
     #[serde(rename = "_PID")]

@@ -39,8 +39,8 @@ const LOST: [&str; 8] = [
     "Failed to connect to bus",
     "Failed to get D-Bus connection",
 ];
-/// The parts in `LOST` that `systemctl` prints only while it waits for the end of a job. So systemd has queued this
-/// job.
+/// The entries of `LOST` that `systemctl` prints only while it waits for the end of a job. If `systemctl` has printed
+/// such an entry, systemd has already queued the job.
 const WAITED: [&str; 2] = ["connection terminated", "Failed to wait for response"];
 /// This directory exists if systemd is the machine's init system (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
