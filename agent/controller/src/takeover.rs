@@ -145,7 +145,8 @@ pub async fn check_back(given: &TakeoverOptions) -> Result<Vec<Finding>> {
     Ok(vec![finding("servers", answer)])
 }
 
-/// Checks that kops-agent supports the kOps release that wrote the store. The rules of this release decide how machines are served.
+/// Checks that kops-agent supports the kOps release that wrote the store, because the rules of this release decide how machines
+/// are served.
 async fn release(given: &TakeoverOptions, options: &KopsControllerOptions) -> Result<Answer> {
     let base = options.config_base.trim_end_matches('/');
     let version = cluster_files::kops_version(&store(&given.store_mirrors)?, base).await;
@@ -217,7 +218,7 @@ async fn rights(client: Result<&Client, Failure>, options: &KopsControllerOption
     })
 }
 
-/// The verbs of a right that the API server does not grant, as text.
+/// The verbs in `right` that the API server does not grant to this client, each as `VERB RESOURCE`.
 async fn missing_of(client: &Client, right: Right) -> Result<Vec<String>> {
     let (group, resource, name, namespace, verbs) = right;
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
@@ -368,7 +369,7 @@ fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
 
 async fn service(address: &str, within: Duration) -> Result<Answer> {
     let url = format!("http://{address}/readyz");
-    let client = http::metadata_client().context("preparing to ask the service of this machine")?;
+    let client = http::metadata_client().context("preparing to check kops-agent-controller.service")?;
     let asked = async {
         match client.get(&url).send().await {
             Ok(answer) => Ok((answer.status().is_success(), http::said(answer, LONGEST_ANSWER).await)),

@@ -97,7 +97,7 @@ struct PublicKeyset {
 }
 
 impl Applied {
-    /// The state for `desired`, with the certificates of its keysets from `secrets`.
+    /// The storable form of `desired`. The certificates of the keysets that `desired` uses come from `secrets`.
     pub fn new(
         cluster: &str,
         instance_group: &str,

@@ -32,7 +32,7 @@ use crate::secrets::Secrets;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Report {
-    /// The resources that the run handled, in order.
+    /// The resources that the run handled, in the order of the plan's stages.
     pub applied: Vec<ResourceId>,
     pub summary: Summary,
     /// The units that are still starting. No component of the node depends on them.

@@ -41,8 +41,8 @@ impl Host {
     }
 }
 
-/// Reads the file lists of archives. If they cannot be parsed, returns no lists, so that decisions assume the files of the Kubernetes
-/// release.
+/// Reads the file lists of archives. If the lists cannot be parsed, returns no lists. Then decisions assume the files of the Kubernetes
+/// release, as they do before an archive is downloaded.
 fn read(root: &Root) -> Result<ArchiveFiles> {
     let noted = root.read(Host::ARCHIVES)?.unwrap_or_default();
     Ok(serde_json::from_slice(&noted).unwrap_or_default())

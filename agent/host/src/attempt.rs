@@ -4,7 +4,7 @@ use kops_agent_plan::resource::{DesiredState, Resource};
 use kops_agent_spec::digest::sha256_hex;
 use serde::{Deserialize, Serialize};
 
-/// The text that replaces the digest in an attempt that only renews certificates.
+/// The value of `Attempt::desired` if a run only renews certificates. It stands in the place of the digest.
 pub(crate) const RENEWAL: &str = "renewal of certificates";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,12 +20,11 @@ pub(crate) struct Attempt {
 impl Attempt {
     pub(crate) fn new(desired: &DesiredState, config_hash: &str) -> Attempt {
         let resources: Vec<&Resource> = desired.iter().map(|(_, resource)| resource).collect();
-        // The resources contain references to secrets, not the secrets themselves.
+        // The digest reveals no secret, because the resources contain only references to secrets.
         let text = serde_json::to_vec(&resources).unwrap_or_default();
         Attempt { config_hash: config_hash.to_owned(), desired: sha256_hex(&text) }
     }
 
-    /// An attempt whose digest is already known.
     pub(crate) fn from_digest(digest: &str, config_hash: &str) -> Attempt {
         Attempt { config_hash: config_hash.to_owned(), desired: digest.to_owned() }
     }

@@ -139,7 +139,7 @@ impl<'a> Certificates<'a> {
         }
         if let Some(why) = &unissuable {
             let wrong = replace.take().unwrap_or_else(|| "it is missing".into());
-            let stuck = found.is_used.then(|| format!("{wrong}, and a new one cannot be issued now: {why}"));
+            let stuck = found.is_used.then(|| format!("{wrong}; no certificate can be issued now: {why}"));
             return Ok(Entry {
                 wanted,
                 pair: first,
@@ -200,14 +200,14 @@ impl<'a> Certificates<'a> {
         Some((entry.pair.as_ref()?, entry.wanted))
     }
 
-    /// The content of a file that contains the certificate. `None` until the certificate is issued.
+    /// The certificate `name` in PEM, followed by its CA if `include_root` is set. `None` until the certificate is issued.
     pub(crate) fn certificate(&self, name: &str) -> Option<String> {
         let (pair, wanted) = self.pair(name)?;
         let leaf = first_pem(&pair.certificate);
         Some(if wanted.include_root { leaf + &self.signer(name)? } else { leaf })
     }
 
-    /// The content of a file that contains the private key. `None` until the certificate is issued.
+    /// The private key of the certificate `name`, in PEM. `None` until the certificate is issued.
     pub(crate) fn private_key(&self, name: &str) -> Option<String> {
         Some(self.pair(name)?.0.private_key.clone())
     }
@@ -282,7 +282,7 @@ fn no_authority(wanted: &Certificate) -> CertificateError {
     }
 }
 
-/// The parts of a certificate that the files below a root contain.
+/// The certificates and keys that the files below a root contain for one desired certificate.
 struct Found {
     pairs: Vec<PemPair>,
     /// Whether the certificate or the key is missing, but not both.

@@ -24,7 +24,7 @@ pub enum Depth {
     Content,
 }
 
-/// The metadata and the SHA-256 of files when they were read, by path.
+/// For each path: the metadata and the SHA-256 of the file when it was last hashed.
 #[derive(Default)]
 pub(crate) struct Digests(Mutex<BTreeMap<String, (Metadata, String)>>);
 

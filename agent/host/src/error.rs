@@ -238,9 +238,9 @@ pub(crate) fn explain(error: &io::Error) -> String {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             format!("{what}; free some space on that file system and run again")
         }
-        io::ErrorKind::PermissionDenied => format!("{what}; run as root, or choose another root"),
+        io::ErrorKind::PermissionDenied => format!("{what}; run as root, or choose another root directory"),
         io::ErrorKind::ReadOnlyFilesystem => {
-            format!("{what}; mount it for writing, or choose another root")
+            format!("{what}; mount it for writing, or choose another root directory")
         }
         _ => what.to_owned(),
     }

@@ -126,8 +126,8 @@ fn observe_distro(root: &Path) -> Result<Distro, FactsError> {
     if distro.id.is_empty() { Err(FactsError::NoDistroId { file }) } else { Ok(distro) }
 }
 
-/// Whether systemd itself mounted the BPF file system. If so, the agent writes no mount unit. False if a mount unit exists, for example a
-/// unit that the agent wrote for an older systemd.
+/// Whether systemd itself mounted the BPF file system, so that the agent writes no mount unit. False if the file of a mount unit exists.
+/// For example, the agent may have written the file for an older systemd.
 fn observe_bpf_mount(root: &Path) -> Result<bool, FactsError> {
     let mounts = read_if_there(&root.join("proc/self/mounts"))?.unwrap_or_default();
     let has_unit = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"]

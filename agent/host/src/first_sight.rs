@@ -27,8 +27,8 @@ impl Host {
         Ok(())
     }
 
-    /// Records the assumptions of [`Host::baseline`] before anything changes. If this run is interrupted, the next run makes the same
-    /// assumptions. Returns whether systemd has not yet read a unit file.
+    /// Records the assumptions of [`Host::baseline`] as stamps, before the run changes anything. If this run is interrupted, the next run
+    /// makes the same assumptions. Returns true if systemd still has to reload the files of a desired unit.
     pub(crate) fn note_baseline(
         &self,
         record: &Record,

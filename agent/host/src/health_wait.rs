@@ -63,8 +63,8 @@ impl Host {
         }
     }
 
-    /// Probes a component until a probe succeeds, or until `HealthTimings::steady` is over. Returns why the component is unhealthy; `None`
-    /// if a probe succeeded, or if another process listens at the component's address.
+    /// Probes a component until a probe succeeds, or until the time `HealthTimings::steady` has passed. Returns why the component is
+    /// unhealthy; `None` if a probe succeeded, or if another process listens at the component's address.
     pub(crate) async fn why_unhealthy(&self, component: &Component) -> Result<Option<String>> {
         let start = Instant::now();
         loop {

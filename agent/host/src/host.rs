@@ -125,8 +125,8 @@ impl Host {
         Host { clock: Box::new(clock), ..self }
     }
 
-    /// Sets whether the host reads large files to find changes. If it does not read them, it trusts their recorded hashes while their
-    /// metadata is unchanged.
+    /// Sets how the host finds changes of large files. It either reads each file, or trusts the recorded hash of a file whose metadata is
+    /// unchanged.
     pub fn with_depth(self, depth: Depth) -> Host {
         Host { depth, ..self }
     }

@@ -86,7 +86,7 @@ fn block(text: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// The text of the hosts file before and after kOps' block, without empty lines at its end.
+/// The text of the hosts file without kOps' block, and without empty lines at the end of the text.
 fn outside(text: &str) -> String {
     let mut kept = String::new();
     let mut is_inside = false;

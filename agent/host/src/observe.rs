@@ -203,7 +203,7 @@ impl<'a> Observer<'a> {
             None => return Ok(None),
             Some(Entry::Directory(metadata)) => metadata,
             // A link that belongs to root and leads to a directory counts as a directory. If the link belongs to another user, the agent
-            // does not manage its target.
+            // does not manage the link's target.
             Some(entry @ Entry::Symlink(_)) => match self.host.root.reach(path) {
                 Ok(Some(dir)) => dir.metadata()?,
                 Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),
@@ -267,7 +267,8 @@ impl<'a> Observer<'a> {
             // `None` makes the run execute the commands again, which restores their effect.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
             // On a machine where no run has recorded a resource yet, assume that the program that wrote the file also ran the commands, as
-            // nodeup does. Units that were started before the node's other resources were known do not count as recorded.
+            // nodeup does. Assume it also if the only recorded resources are units that were started before the node's other resources
+            // were known.
             _ => Stamp::Commands
                 .read(&self.host.root, &file.path)?
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),
@@ -298,8 +299,8 @@ impl<'a> Observer<'a> {
         Ok(noted.map(|noted| Reading::noted(&noted, self.host.now())))
     }
 
-    /// The state of a missing file that cannot be written now. It is described as if the file existed, so that the missing file causes no
-    /// other change.
+    /// The assumed state of a missing file that cannot be written now. The state looks as if the file existed, so that the missing file
+    /// causes no other change.
     fn assumed_present(&self, file: &File, why: String) -> Observed {
         let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
         let why = format!("it is missing and cannot be written now: {why}");

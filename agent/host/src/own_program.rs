@@ -27,8 +27,8 @@ pub use services::Service;
 const PREVIOUS: &str = ".previous";
 /// The maximum size of a program, in bytes. Releases have some 20 MiB. Builds with debug information are ten times as large.
 pub const LARGEST_PROGRAM: u64 = 256 << 20;
-/// The directory of downloaded programs. It is not the cache of runs, because runs lock their cache and a slow download must not block
-/// runs.
+/// The directory of downloaded programs. Runs have another cache, because a run locks its cache, and a slow download of a program must
+/// not block runs.
 const CACHE: &str = "/var/cache/nodeup/programs";
 
 /// Another version of the program, complete and verified, in a file in the directory of the present program. Dropping this value removes
@@ -36,7 +36,7 @@ const CACHE: &str = "/var/cache/nodeup/programs";
 pub struct NewProgram(Sealed);
 
 impl NewProgram {
-    /// The path at which the new program can be tried.
+    /// The temporary path of the new program. The program can be run there before it replaces the present program.
     pub fn path(&self) -> String {
         self.0.temporary_path()
     }
@@ -134,8 +134,8 @@ impl Host {
         Ok(metadata.and_then(|metadata| changed(metadata.changed)))
     }
 
-    /// Removes the temporary file beside the program at this path. It contains a new version, and remains if the agent is killed while it
-    /// tries this version.
+    /// Removes the temporary file beside the program at this path. This file contains a new version of the program. The file remains if
+    /// the agent is killed during a trial run of the new version.
     pub fn remove_tried_program(&self, program: &str) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         dir.remove(&temporary_name(&name))

@@ -26,8 +26,8 @@ impl Host {
         Ok(adoptable)
     }
 
-    /// The agent's recorded resources, for a plan of `desired`. If a file of a package is no longer desired, the result says that the file
-    /// existed before the agent, even if an earlier version of the agent recorded the file as its own.
+    /// The agent's recorded resources, for a plan of `desired`. A package's file that is no longer desired counts as existing before the
+    /// agent, even if an earlier version of the agent recorded the file as its own.
     pub fn owned_beside(&self, desired: &DesiredState) -> Result<OwnedState> {
         let mut owned = self.owned()?;
         let goes = owned.iter().filter(|(id, owned)| !owned.was_there && desired.get(id).is_none());
@@ -39,7 +39,8 @@ impl Host {
         Ok(owned)
     }
 
-    /// The given resources whose files belong to packages. Leaves out units whose earlier text is backed up.
+    /// The given resources whose files belong to packages. Leaves out a unit if the agent has overwritten its unit file and has backed up
+    /// the earlier text.
     pub(crate) fn of_packages<'a>(
         &self,
         ids: impl Iterator<Item = &'a ResourceId>,

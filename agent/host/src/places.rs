@@ -23,7 +23,7 @@ use crate::system::sandbox;
 /// The timelines of runs, below the root (`kops-agent status --timeline`).
 pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
 
-/// The folder of the units of administrators.
+/// The folder of administrators' units.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
 
 /// The prefix in the names of the agent's own units. Upstream has no units with this prefix. The files of these units may belong to
@@ -80,7 +80,8 @@ pub(crate) fn has_own_unit_in_etc(root: &Root, name: &str) -> bool {
 }
 
 /// The names of the units that earlier versions of the agent wrote into the folder of administrators' units (`/etc`). This version writes
-/// units into upstream's folder. If the agent's file in upstream's folder is intact, an edited file in `/etc` belongs to someone else.
+/// units into the folder that nodeup uses. If the agent's unit file in nodeup's folder is intact, an edited file in `/etc` belongs to
+/// someone else.
 fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     let record = Record::read(root)?;
     let mut own = BTreeSet::new();
@@ -97,12 +98,12 @@ fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     Ok(own)
 }
 
-/// The path of a recorded resource: the path of the resource's file, or the resource's name if the name is a path.
+/// The path of the resource's regular file. For a resource without such a file, returns the resource's name, which may be a path.
 pub(crate) fn path_of(root: &Root, id: &ResourceId) -> String {
     file_path(root, id).unwrap_or_else(|| id.name.clone())
 }
 
-/// The path of a resource's file, if the resource is a file.
+/// The path of the regular file of a file, unit, kernel module or package source. `None` for other kinds of resources.
 fn file_path(root: &Root, id: &ResourceId) -> Option<String> {
     match id.kind {
         Kind::File => Some(id.name.clone()),

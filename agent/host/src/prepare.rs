@@ -54,7 +54,7 @@ impl Inputs<'_> {
         file.map(|(file, _)| (file, name)).ok_or_else(|| gone(name))
     }
 
-    /// The SHA-256 of all files that the run writes, by path, so that these files need not be read.
+    /// The SHA-256 of all files that the run writes, by path. With these values, the run need not read the written files.
     pub(crate) fn written(&self) -> BTreeMap<String, String> {
         let contents = self.contents.iter();
         let mut written: BTreeMap<String, String> =
@@ -68,13 +68,13 @@ impl Inputs<'_> {
         self.ready.iter().map(|(path, ready)| (path.clone(), ready.content.clone()))
     }
 
-    /// Tries again to start the programs that lacked a library. The packages of the run are now installed.
+    /// Tries again to start the programs that lacked a library. The run has now installed its packages, which may contain the library.
     pub(crate) fn refuse_what_still_does_not_start(&self, commands: &dyn Commands) -> Result<()> {
         let put_off = self.ready.iter().filter(|(path, _)| self.put_off.contains(*path));
         trial::refuse_what_does_not_start(put_off, false, commands).map(drop)
     }
 
-    /// The file that was made from a download for this path.
+    /// The file for this path, which was made from a download.
     pub(crate) fn ready(&self, path: &str) -> Result<&Ready> {
         self.ready.get(path).ok_or_else(|| gone(path))
     }
@@ -144,8 +144,8 @@ impl<'a> Preparation<'a> {
     }
 
     /// Issues certificates during the downloads. Calls `tried` when all files are verified and the downloaded programs have started
-    /// successfully. Images are downloaded after that. If either the certificates or the downloads fail, the other work still continues to
-    /// its end, so that nothing runs in the background.
+    /// successfully. Then downloads the images. If the certificates or the downloads fail, the function still waits for the other task, so
+    /// that nothing runs in the background.
     pub(crate) async fn finish(
         mut self,
         downloads: &Downloads,
@@ -203,7 +203,7 @@ struct Files<'a> {
     ready: BTreeMap<String, Ready>,
 }
 
-/// Downloads the files that steps need, and the keys of repositories.
+/// Downloads the files that `steps` need, and the keys of their package repositories.
 async fn fetch_files<'a>(
     host: &Host,
     steps: &[(&Step, &'a Resource)],
@@ -282,8 +282,8 @@ fn refuse_foreign_number(host: &Host, resource: &Resource) -> Result<()> {
         Some(owner) => Err(Error::Invalid {
             id: resource.id(),
             reason: format!(
-                "its {kind} {number} belongs to {owner} on this machine; give {owner} another {kind} \
-                 ({program}), or remove {owner}"
+                "its {kind} {number} belongs to {owner} on this machine; give {owner} another {kind} with \
+                 `{program}`, or remove {owner}"
             ),
         }),
         None => Ok(()),

@@ -23,7 +23,7 @@ const FILES: [&str; 4] = [
 ];
 /// The maximum depth of the search below each folder in `FOLDERS`.
 const DEPTH: usize = 6;
-/// The maximum number of files that the search finds.
+/// The maximum number of files and folders that the search below `FOLDERS` visits in all.
 const MOST: usize = 4096;
 
 /// A file that may be secret.
@@ -60,12 +60,12 @@ impl Reader {
         if left == 0 {
             found.unread.push(format!("{} have more than {MOST} files", FOLDERS.join(" and ")));
         }
-        // The record may name files that are neither in these folders nor in the stored states.
+        // The record may name files that are neither in `FOLDERS` nor in the stored states.
         let claimed = record.claims().filter(|(id, _)| id.kind == Kind::File).map(|(id, _)| id.name.as_str());
         // The record may contain ids that only another version of the agent understands.
         let unknown = record.unknown().filter_map(|id| id.strip_prefix("file "));
         for path in claimed.chain(unknown).filter(|path| path.starts_with('/')) {
-            // A larger file is a program or a log.
+            // A file that is larger than `LONGEST` is a program or a log, so leave it out.
             let is_longer = |metadata: Metadata| metadata.size > LONGEST;
             if !self.root.metadata(path).is_ok_and(|found| found.is_some_and(is_longer)) {
                 paths.insert(path.to_owned());
@@ -84,7 +84,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// Adds the files below a folder.
+    /// Adds the files and links below `folder` to `paths`, with at most `depth` levels of subfolders. `left` limits the number of
+    /// names that are visited.
     fn collect(
         &self,
         folder: &str,

@@ -50,8 +50,8 @@ impl Host {
         };
         if let Some(why) = why_unknown {
             log::debug!("this report does not say whether core packages require a reboot: {why}");
-            // Without this answer, a reboot may be required. So return no report, because an empty list of reasons means that no reboot is
-            // required.
+            // It is unknown whether core packages require a reboot. So return no report, because an empty list of reasons would mean that no
+            // reboot is required.
             if reasons.is_empty() {
                 return None;
             }
@@ -81,7 +81,7 @@ fn packages(root: &Path) -> Option<String> {
     Some(with_names("packages ask for it", &names))
 }
 
-/// The text `reason`, followed by the first of `names`.
+/// Appends at most `NAMED` of `names` to `reason`, and the number of the remaining names.
 fn with_names(reason: &str, names: &BTreeSet<&str>) -> String {
     let mut named: Vec<String> = names.iter().take(NAMED).map(|name| (*name).to_owned()).collect();
     if names.len() > NAMED {
@@ -128,7 +128,8 @@ fn names_in(folder: &Path) -> impl Iterator<Item = String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// The words in a kernel release, such as `generic`, or `cloud` and `amd`. A kernel with other words does not replace the running kernel.
+/// The words in a kernel release, such as `generic`, or `cloud` and `amd`. A kernel whose release has other words does not
+/// replace the running kernel.
 fn flavor(release: &str) -> Vec<&str> {
     release.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()).collect()
 }

@@ -124,7 +124,7 @@ impl Host {
     }
 }
 
-/// The installed programs that should come from an archive, and whose origin is unknown until this archive is downloaded.
+/// The installed programs that should come from an archive. Their origin is unknown until their archive is downloaded.
 fn unknown_programs<'a>(root: &Root, desired: &'a DesiredState) -> Result<Vec<Program<'a>>> {
     let by_archive = members_by_archive(desired.iter().map(|(_, resource)| resource));
     let mut known: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();

@@ -99,7 +99,7 @@ impl Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superseded {
-    /// When the agent first saw that new machines get another configuration, in RFC 3339.
+    /// When the agent first saw that new machines get another configuration than this machine, in RFC 3339.
     pub since: String,
     /// The `NodeupConfigHash` of the configuration of new machines.
     pub by: String,
@@ -167,7 +167,7 @@ impl Record {
         self.resources.get(id).is_some_and(|claim| claim.left.is_some())
     }
 
-    /// Whether the agent made this resource, and a finished run has recorded it.
+    /// True if the agent created this resource and a finished run has recorded it.
     pub(crate) fn is_own(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| !claim.was_there && claim.left.is_some())
     }

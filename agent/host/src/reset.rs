@@ -32,7 +32,7 @@ use crate::unit_overrides::is_masked;
 
 /// The slice that contains pods if systemd manages control groups.
 const PODS: &str = "kubepods.slice";
-/// The grace period of pods, which is Kubernetes' default. Otherwise systemd would wait for 90 s.
+/// The grace period of pods, which is Kubernetes' default. Without this limit, systemd would wait for 90 s.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Folders that only containers, kubelet and network plugins use. Their files remain after these programs have stopped.
@@ -51,7 +51,7 @@ const RUNTIME_FOLDERS: [&str; 7] = [
 /// removes such a link and does not follow it.
 const IN_REACH_OF_PODS: [&str; 2] = ["/var/log/containers", "/var/log/pods"];
 
-/// Settings that make logind end pods before a shutdown. kubelet writes them (pkg/kubelet/nodeshutdown/systemd).
+/// The logind settings that let kubelet delay a shutdown to end the pods. kubelet writes this file (pkg/kubelet/nodeshutdown/systemd).
 const LOGIND_SETTINGS: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 
 /// The folder of named network namespaces, and the prefix in the names of pods' namespaces. The prefix comes from containerd's CRI plugin
@@ -87,7 +87,7 @@ pub struct Reset {
     pub published: Vec<String>,
     /// The parts of the pod network that are removed.
     pub pod_network: PodNetworkLeft,
-    /// Resources that existed before the agent overwrote them. They stay.
+    /// Resources that stay, because they existed before the agent overwrote them.
     pub kept: Vec<ResourceId>,
 }
 
@@ -201,7 +201,7 @@ impl Host {
         Ok(there)
     }
 
-    /// Stops and disables units of a reset. [`Host::reset`] does this first, even if this function has already stopped the units.
+    /// Stops and disables units of a reset. [`Host::reset`] calls this function first, even if its caller has already called it.
     pub fn stop_units(&self, units: &[String], progress: &dyn Resetting) -> Result<()> {
         let names: Vec<&str> = units.iter().map(String::as_str).collect();
         for (unit, state) in names.iter().zip(self.systemd.states(&names)?) {
@@ -217,7 +217,7 @@ impl Host {
         self.stop_units(&reset.units, progress)?;
         for path in &reset.published {
             progress.doing(&format!("removing {path}"));
-            // The folder belongs to another program, which may change it at any time. If the removal fails, the reset continues.
+            // If the removal fails, the reset continues. The folder belongs to another program, which may change the folder at any time.
             if let Err(error) = self.withdraw(path) {
                 log::warn!("{error}");
             }
@@ -231,9 +231,9 @@ impl Host {
             }
         }
         if reset.containers {
-            progress.doing("removing the interfaces and the rules of the network of pods");
+            progress.doing("removing the interfaces and the rules of the pod network");
             for problem in self.pod_network.remove() {
-                log::warn!("{problem}; restart this machine to remove the rest of the network of pods");
+                log::warn!("{problem}; restart this machine to remove the rest of the pod network");
             }
         }
         let is_host = |id: &&ResourceId| id.kind == Kind::HostsEntry;
@@ -251,8 +251,8 @@ impl Host {
             progress.doing(&format!("removing {id}"));
             remove_resource(&self.root, id)?;
         }
-        // Volumes are still mounted at this point, so that folders on volumes are removed, too. Otherwise these folders would exist again
-        // after the next mount.
+        // Volumes are still mounted at this point, so that folders on volumes are removed, too. If a volume were unmounted first, its
+        // folders would exist again after the next mount.
         let is_of_runtime = |folder: &&String| runtime.contains(&folder.as_str());
         for folder in reset.folders.iter().filter(is_of_runtime) {
             progress.doing(&format!("removing {folder}"));
@@ -311,7 +311,7 @@ impl Host {
             CONTAINER_RUNTIME => self.systemd.kill(unit)?,
             _ => {}
         }
-        // A masked unit does not start at boot. The operator's mask stays.
+        // A masked unit does not start at boot, so there is nothing to disable. The operator's mask stays.
         if state.is_known && !is_masked(&self.root, unit)? { self.systemd.disable(unit) } else { Ok(()) }
     }
 }

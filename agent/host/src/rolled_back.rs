@@ -11,7 +11,8 @@ pub struct RolledBack {
     pub at: String,
     /// The `NodeupConfigHash` of the rejected configuration.
     pub config_hash: String,
-    /// The `NodeupConfigHash` of the earlier configuration, to which the node was rolled back. Empty if another program made the node.
+    /// The `NodeupConfigHash` of the earlier configuration, to which the node was rolled back. Empty if the agent had applied
+    /// no configuration before, because another program had set up the node.
     pub back_to: String,
     pub problem: String,
     /// The problems that remain after the rollback.
@@ -31,7 +32,7 @@ impl RolledBack {
 impl std::fmt::Display for RolledBack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.back_to.as_str() {
-            // Without an earlier configuration, another program made the node.
+            // Without an earlier configuration, another program had set up the node.
             "" => write!(f, "{}; rolled back to what was there before kops-agent", self.problem)?,
             before => write!(f, "{}; rolled back to the previous configuration ({before})", self.problem)?,
         }

@@ -235,7 +235,7 @@ impl Dir {
         move |error| Error::path(doing, self.shown(name), error)
     }
 
-    /// The entry of this name, if it exists.
+    /// The file, directory, link or special file of this name, without following a link. `None` if the name does not exist.
     pub(crate) fn entry(&self, name: &str) -> Result<Option<Entry>> {
         let stat = match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -380,7 +380,7 @@ impl Dir {
         names.filter(is_other).take(most).collect::<nix::Result<_>>().map_err(cannot)
     }
 
-    /// Removes a directory, unless it has content or is in use. If the name is not a directory, for example a link to one, it stays.
+    /// Removes a directory, unless it has content or is in use. An entry that is not a directory, for example a link to one, stays.
     pub(crate) fn remove_dir_if_empty(&self, name: &str) -> Result<()> {
         match unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir) {
             Ok(())

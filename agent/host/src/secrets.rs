@@ -27,13 +27,13 @@ pub trait Secrets: Sync {
     fn secret(&self, name: &str) -> Option<Vec<u8>>;
 
     /// A value from the agent's environment. If several variables in `names` have a value, the first one counts. Empty if no variable has a
-    /// value; `None` if the environment is unknown. Only for variables that kOps itself sets.
+    /// value; `None` if the environment is unknown. Use this only for variables that kOps itself sets.
     fn environment(&self, names: &[String]) -> Option<String> {
         let _ = names;
         None
     }
 
-    /// The value of this variable in the agent's environment, if it has a value. Only for variables that kOps itself sets.
+    /// The value of this variable in the agent's environment, if it has a value. Use this only for variables that kOps itself sets.
     fn variable(&self, name: &str) -> Option<String> {
         let _ = name;
         None

@@ -41,14 +41,14 @@ impl Policy {
     }
 }
 
-/// Whether two labels are equivalent. Like `restorecon`, only compares their types. The user in a label depends on the program that made
-/// the file, and the agent does not set the range.
+/// Whether two labels are equivalent. Like `restorecon`, compares only the types of the labels. The user in a label depends on the program
+/// that made the file, so the user is ignored. The range is ignored because the agent does not set it.
 pub(crate) fn is_as_good(found: Option<&str>, wanted: &str) -> bool {
     let type_of = |label: &str| label.split(':').nth(2).map(str::to_owned);
     found.and_then(type_of).is_some_and(|found| Some(found) == type_of(wanted))
 }
 
-/// The name of the policy, unless SELinux is disabled.
+/// The name of the SELinux policy. `None` if SELinux is disabled, or if the name is missing or not valid.
 fn policy_in_use(config: &str) -> Option<String> {
     let value = |name: &str| {
         let of_name = |line: &str| Some(line.trim().strip_prefix(name)?.strip_prefix('=')?.trim().to_owned());

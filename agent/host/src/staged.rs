@@ -129,7 +129,7 @@ impl Sealed {
         let staged = Staged { file, temporary: Temporary { dir: Arc::new(dir), name, is_placed: false } };
         // The file was created in another directory, for which the policy may have another label.
         let is_labelled = staged.set_label(root)?;
-        // The owner may not have existed when the file was created.
+        // The user that should own the file may not have existed when the file was created.
         let is_others = owner.is_some_and(|owner| staged.owner().is_ok_and(|found| found != owner));
         if is_others {
             staged.set_owner_and_mode(mode, owner)?;

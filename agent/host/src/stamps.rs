@@ -20,7 +20,7 @@ pub(crate) enum Stamp {
     Unit,
     /// For a run-once unit: the ID of the boot in which the unit last completed.
     Run,
-    /// For a file: the digest of the content for which the file's commands last succeeded.
+    /// For a file with commands that run after a change: the digest of the file's content when the commands last succeeded.
     Commands,
     /// For a file of kernel parameters: the parameters whose value in the kernel still differed from the file after the agent had set them.
     Parameters,

@@ -66,7 +66,7 @@ impl ResetPlan {
         list("These units are stopped and disabled", reset.units.clone());
         list("These are unmounted", reset.mounts.clone());
         list("These network interfaces of pods are removed", reset.pod_network.interfaces.clone());
-        list("These rules of the network of pods are removed", reset.pod_network.rules.clone());
+        list("These rules of the pod network are removed", reset.pod_network.rules.clone());
         list(
             "These could not be read. Remains of pods there stay until this machine restarts",
             reset.pod_network.unknown.clone(),

@@ -422,7 +422,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     fleet.answer("b-0", "");
     eventually("the rollout is done", || fleet.phase() == "done");
     let (code, said) = fleet.rollout(&["abort"]);
-    assert!(code == Some(1) && said.contains("only the policy runs"), "{said}");
+    assert!(code == Some(1) && said.contains("there is nothing to abort"), "{said}");
     let (code, said) = fleet.rollout(&["resume"]);
     assert!(code == Some(0) && said.contains("resumed the policy"), "{said}");
     fleet.at_work_by_policy(&["a-1"]);

@@ -22,7 +22,8 @@ use super::config_map::{Read, Stored};
 struct Limits {
     /// How long to wait until a controller begins the rollout. A controller reads the ConfigMap every five seconds.
     begun: Duration,
-    /// How long to wait for an API server that does not answer. The first order of the rollout may restart the API server.
+    /// How long to wait for an API server that does not answer. The API server may be restarting, because of the
+    /// rollout's first order to a node.
     answered: Duration,
     /// The pause between two reads of the ConfigMap.
     pause: Duration,
@@ -149,7 +150,7 @@ pub async fn change(stored: &Stored, state: State) -> Result<String> {
             State::Paused => PolicyState { state, ..before },
             State::Aborted => {
                 return Err(not_now(format!(
-                    "there is no rollout of an operator to abort; only the policy runs. To stop the policy, \
+                    "no rollout that an operator started is in progress, so there is nothing to abort. To stop the policy, \
                      set `follow: manual` in the key {POLICY_KEY} of the ConfigMap {NAMESPACE}/{CONFIG_MAP}, \
                      or run `kops-agent fleet rollout pause`"
                 )));
@@ -171,7 +172,7 @@ fn has_ended(rollout: &Rollout, read: &Read) -> bool {
     rollout.state == State::Aborted || read.status.is_done(rollout)
 }
 
-/// Whether the ConfigMap has a policy that is active, automatic for a group, or not valid.
+/// Whether the ConfigMap has a policy that is active, that is automatic for any group, or that is not valid.
 fn has_policy(read: &Read) -> bool {
     read.policy_status.is_active() || Policy::read(&read.policy).map_or(true, |policy| policy.is_automatic())
 }

@@ -16,9 +16,10 @@ use time::OffsetDateTime;
 use kops_agent_kube::api_error::answer;
 use kops_agent_kube::node_api::pods_on;
 
-/// The number of concurrent lists.
+/// The maximum number of concurrent list requests.
 const AT_ONCE: usize = 16;
-/// The maximum number of compared pods on a node. They fit on one page of a list, so each node needs only one call.
+/// The maximum number of pods that the comparison reads from a node. One page of a list holds them, so each node needs
+/// only one call.
 const MOST_PODS: u32 = 500;
 
 /// A pod with only the fields that the comparison needs.

@@ -74,8 +74,8 @@ async fn nodes_with_pods(client: &Client) -> Result<BTreeSet<String>> {
         Api::namespaced_with(client.clone(), lease::NAMESPACE, &ApiResource::erase::<Pod>(&()));
     let selected = ListParams::default().labels(&format!("k8s-app={PODS_OF_AGENT}"));
     let pods = within(pods.list(&selected)).await.context(
-        "listing the pods of kops-agent's controller with the right from packaging/kubernetes/rbac.yaml, because not every control \
-         plane reports whether the controller runs there",
+        "listing the pods of kops-agent's controller, because some control-plane Nodes do not show whether it runs there; the right \
+         to list the pods is in packaging/kubernetes/rbac.yaml",
     )?;
     Ok(pods.items.into_iter().map(|found| pod(found).node).collect())
 }

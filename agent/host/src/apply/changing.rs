@@ -81,7 +81,8 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<Option<Changing>> {
         let Some(config_hash) = scope.config_hash() else { return Ok(None) };
-        // A new machine has no earlier state to restore.
+        // Three cases need no journal: a new machine has no earlier state to restore, the health timeout is zero, or the run
+        // waits for no component.
         if !self.works(record)? || self.health_timings.timeout.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);
@@ -93,7 +94,7 @@ impl Host {
         let mut journal = match Journal::read(&self.root)? {
             Some(interrupted) => Some(interrupted.towards(attempt)),
             None => {
-                // If a run was killed, backups may exist without a journal.
+                // A killed run may have left backups without a journal. This call removes the backups.
                 Journal::end(&self.root)?;
                 (!plan.is_empty()).then(|| Journal::new(attempt))
             }
@@ -140,8 +141,8 @@ impl Host {
 
 impl Host {
     /// Whether the machine is a working node. True if a run has converged, a change was interrupted, or the record was lost. Also true if
-    /// kubelet runs although no run has recorded a resource on this machine. Units that were started before the node's other resources were
-    /// known do not count as recorded.
+    /// kubelet runs although no run has recorded a resource on this machine. This rule ignores recorded units that were started before the
+    /// node's other resources were known.
     pub(super) fn works(&self, record: &Record) -> Result<bool> {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);

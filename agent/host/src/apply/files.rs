@@ -35,7 +35,7 @@ impl Run<'_> {
                 Resource::File(file) => kept.push((step, file)),
                 Resource::Symlink(link) => links.push((step, link)),
                 Resource::HostsEntry(_) => hosts.push(step),
-                // Certificates are issued before this stage and are written with their files.
+                // Certificates are issued before this stage. The files that contain them are other resources.
                 _ => {}
             }
         }

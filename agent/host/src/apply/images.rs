@@ -113,7 +113,7 @@ impl Host {
             progress.applying(step);
             self.load_archive(inputs, image, self.waits.image).await.map_err(|error| Error::Path {
                 doing: "load",
-                path: format!("the image {}, without which the run changes nothing", image.name),
+                path: format!("the image {} before the change, so the node stays unchanged", image.name),
                 reason: error.to_string(),
             })?;
             loaded.insert(image.name.clone());

@@ -21,7 +21,7 @@ use crate::system::images::Tether;
 
 /// The pause between two requests to the API server.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The pause between two listings of images. Each listing starts a program.
+/// The pause between two listings of images. It is longer than [`PAUSE`], because each listing starts a program.
 const PAUSE_FOR_IMAGES: Duration = Duration::from_secs(1);
 
 impl Run<'_> {

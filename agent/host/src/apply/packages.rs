@@ -22,11 +22,11 @@ use crate::system::packages::PackageManager;
 
 /// Packages that another thread fetches and, when the run allows it, installs. Dropping this value waits until the thread ends.
 pub(super) struct Installing<'a> {
-    /// The steps of the plan that install these packages.
+    /// The steps of the plan that install the fetched packages.
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
-    /// The last message that says for what the package manager waits.
+    /// The last message that says what the package manager waits for.
     waiting: Option<String>,
 }
 

@@ -77,7 +77,7 @@ pub(super) struct Begun<'a> {
     run: Run<'a>,
 }
 
-/// A change after all stages except removals. The node is healthy.
+/// A change of which all stages except the removals are complete. The node is healthy.
 pub(super) struct Changed<'a> {
     begun: Begun<'a>,
     report: Report,
@@ -96,8 +96,8 @@ impl<'a> Change<'a> {
     }
 
     /// Removes the leftovers of a killed run. Records the current state of the machine, unless a run has already recorded resources. Units
-    /// that were started before the node's other resources were known do not count as recorded. Returns whether systemd has not yet read a
-    /// unit file.
+    /// that were started before the node's other resources were known do not count as recorded. Returns true if systemd still has to
+    /// reload the files of a desired unit.
     fn note_sight(self, record: &Record, certificates: &Certificates<'_>) -> Result<bool> {
         let Change { host, desired, secrets, scope, .. } = self;
         sweep_all(&host.root, desired, record)?;

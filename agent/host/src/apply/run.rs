@@ -43,7 +43,6 @@ pub(super) struct Run<'a> {
     pub(super) starts: Starts,
 }
 
-/// Steps, each with its desired resource.
 pub(super) type Steps<'a> = [(&'a Step, &'a Resource)];
 
 impl Run<'_> {

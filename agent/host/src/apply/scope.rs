@@ -61,7 +61,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether the run covers only some resources of the machine. This is so for [`Scope::Part`] and [`Scope::Early`].
+    /// Whether the run covers only some resources of the machine.
     pub(super) fn is_part(self) -> bool {
         matches!(self, Scope::Part | Scope::Early)
     }

@@ -26,7 +26,7 @@ pub(super) struct State {
     /// Units that pods wait for and that cannot start before this run ends.
     pub(super) left: BTreeSet<String>,
     failed: Vec<FailedResource>,
-    /// Whether a unit that pods wait for has reached its timeout. Units that are ordered after it then wait in systemd's queue.
+    /// Whether a unit that pods wait for has reached its timeout. Units that are ordered after this unit then wait in systemd's queue.
     pub(super) is_late: bool,
 }
 
@@ -94,7 +94,7 @@ impl Starts {
         Error::of_failed(self.state().failed.clone())
     }
 
-    /// The error with all failures, if one of them keeps pods from running. `None` if pods can run in spite of the failures.
+    /// The error with all failures, if any failure keeps pods from running. `None` if pods can run, with or without failures.
     pub(super) fn fatal_failures(&self) -> Option<Error> {
         self.failures().filter(|error| !error.kind().leaves_a_working_node())
     }

@@ -87,7 +87,8 @@ impl Run<'_> {
             && self.missing_below(&resource.name).is_some()
     }
 
-    /// The mount point of a missing volume that prevents a unit from starting, now and at boot.
+    /// The mount point of a required volume that could not be mounted. Because of this volume, the run does not enable, start or restart
+    /// the unit. `None` for all units except the container runtime and kubelet.
     pub(super) fn kept_down_by(&self, unit: &str) -> Option<String> {
         if ![CONTAINER_RUNTIME, KUBELET].contains(&unit) {
             return None;

@@ -25,7 +25,7 @@ pub(super) enum Trouble {
     Slow(String),
     /// A retry at the same server cannot succeed.
     Lasting(String),
-    /// The cause is on this machine.
+    /// The server is not the cause: an operation on this machine failed.
     Own(Error),
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Opened {
     pub(super) begins_at: u64,
     /// The size of the file, if the server states it.
     pub(super) total: Option<u64>,
-    /// The server's identifier of this version of the file, if the identifier is strong.
+    /// The strong entity tag of this version of the file. `None` if the server sends no strong tag, or does not support ranges.
     pub(super) validator: Option<String>,
     pub(super) body: Body,
 }
@@ -89,8 +89,8 @@ impl Body {
     }
 }
 
-/// Requests a file from byte `from` on. If the server has another version of the file than the version with the identifier `validator`, the
-/// answer is the whole file.
+/// Requests a file from byte `from` on. `validator` identifies the version of the file from which the earlier bytes come. If the server now
+/// has another version, it answers with the whole file.
 pub(super) async fn open(
     client: &LocationClient,
     at: &Location,
@@ -174,7 +174,8 @@ fn strong_validator(headers: &HeaderMap) -> Option<String> {
     (knows_ranges && tag.starts_with('"')).then(|| tag.to_owned())
 }
 
-/// Turns an error status into an error. If the server's answer is not a 404, 408, 425, 429, 5xx or redirect, the message quotes the answer.
+/// Turns an error status into an error. The error quotes the server's answer, except for a redirect or the status 404, 408, 425, 429 or
+/// 5xx.
 async fn refusal(answer: Response) -> Trouble {
     let status = answer.status();
     let said = format!("the server answered {status}");

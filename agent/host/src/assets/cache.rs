@@ -93,7 +93,7 @@ impl Cache {
         }
     }
 
-    /// Opens the part of an incomplete download, or creates one.
+    /// Opens the file of an incomplete download. Creates the file if it is missing.
     pub(super) fn part(&self, sha256: &str, url: &str) -> Result<Part> {
         let name = name(sha256, url);
         let file = self.dir.open_or_create(&format!("{name}{PART}"))?;
@@ -145,8 +145,8 @@ impl Part {
             .map_err(|error| self.failed("write", error))
     }
 
-    /// Notes the URL of the part and the server's identifier of this version of the file (RFC 9110, section 8.8.3). With this identifier,
-    /// the next run can request the missing bytes of this version.
+    /// Notes the URL of this incomplete download, and the server's identifier of the file's version (`ETag`; RFC 9110, section 8.8.3).
+    /// With this identifier, the next run can request the missing bytes of the same version.
     pub(super) fn note_validator(&self, from: &str, validator: Option<&str>) -> Result<()> {
         let name = self.beside(VALIDATOR);
         self.dir.remove(&name)?;
@@ -167,7 +167,7 @@ impl Part {
         Ok(text.trim_end().split_once('\n').map(|(from, validator)| (from.to_owned(), validator.to_owned())))
     }
 
-    /// Renames the part to the name of a complete download. The caller has verified the hash.
+    /// Renames the file of the partial download to the name of a complete download. The caller has verified the hash.
     pub(super) fn keep(self) -> Result<()> {
         self.dir.remove(&self.beside(VALIDATOR))?;
         self.dir.rename(&self.beside(PART), &self.name)

@@ -10,15 +10,15 @@ use tar::{Entry, EntryType, PaxExtensions};
 use super::error::in_units;
 use super::unpack::UnpackError;
 
-/// The maximum size of an entry that describes the next entry, in bytes. A path has at most 4 KiB, and other descriptions are smaller.
+/// The maximum size of a tar entry that describes the next entry, in bytes. A path has at most 4 KiB, and other descriptions are smaller.
 const LARGEST_EXTENSION: u64 = 64 * 1024;
 /// The maximum unpacked size of an archive, in bytes. It equals the maximum size of a download.
 const LARGEST_ARCHIVE: u64 = 8 << 30;
 
 /// Passes each file to `take`, with its path and size, until `take` breaks.
 ///
-/// Reads raw entries, and itself reads the entries that describe the next entry. The `tar` crate would read such an entry of any size into
-/// memory.
+/// Some entries only describe the next entry, for example its long path. This function reads them itself and limits their size, because
+/// the `tar` crate would read them into memory without a limit.
 pub(super) fn for_each_file(
     archive: impl Read,
     mut take: impl FnMut(&str, u64, &mut dyn Read) -> Result<ControlFlow<()>, UnpackError>,
@@ -52,8 +52,8 @@ fn describes_the_next(entry: EntryType) -> bool {
         || entry.is_pax_global_extensions()
 }
 
-/// The path and size of a file, if the tar entries directly before the file's own entry state them. A field that they do not state is
-/// `None`.
+/// The path and size of a file, as stated by the tar entries directly before the file's own entry. A field is `None` if none of these
+/// entries states it.
 #[derive(Default)]
 struct Description {
     path: Option<Vec<u8>>,

@@ -39,7 +39,7 @@ pub(super) struct Fetching<'a> {
     source: Option<String>,
     /// Whether a download whose bytes came from several URLs had a wrong hash. If so, all bytes must come from one URL.
     is_suspicious: bool,
-    /// The URL and the version of all bytes so far. `None` if the server named no version.
+    /// The URL of all bytes so far, and the `ETag` of the file at that URL. `None` if the server sent no usable `ETag`.
     validator: Option<(String, String)>,
     /// Whether the cache has unverified bytes of an earlier run.
     has_old_part: bool,
@@ -266,7 +266,7 @@ impl<'a> Fetching<'a> {
                     self.request.sha256
                 )))
             }
-            // The bytes so far may be wrong, or may come from different versions.
+            // The bytes so far may be wrong, or may come from different versions of the file.
             Verdict::Wrong { .. } | Verdict::Unfinished => {
                 self.run.cache.part(&self.request.sha256, self.request.name())?.clear()?;
                 (self.at, self.validator, self.is_suspicious) = (0, None, true);
@@ -288,7 +288,7 @@ impl<'a> Fetching<'a> {
         Ok(())
     }
 
-    /// Prepares for an answer whose first byte comes after the `self.at` bytes that are already on the disk.
+    /// Prepares to receive an answer. Its body continues the download after the `self.at` bytes that are already on the disk.
     fn begin(&mut self, url: &str, opened: &Opened) -> Result<(), Trouble> {
         let most = self.run.downloads.largest;
         if let Some(total) = opened.total.filter(|total| *total > most) {

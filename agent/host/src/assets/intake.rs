@@ -309,7 +309,8 @@ fn unpack_members(
     })
 }
 
-/// Rejects a member that would fill the disk. A few kilobytes may unpack to any size, and the hash is checked only after the last byte.
+/// Rejects a member that would fill the disk. A few kilobytes may unpack to any size. The hash check cannot prevent this, because it comes
+/// only after the last byte.
 fn refuse_too_large(member: &str, size: u64, staging: &Staging) -> Result<(), UnpackError> {
     let free = staging.free_space().map_err(UnpackError::Own)?;
     let most = free.min(LARGEST);

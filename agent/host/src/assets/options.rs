@@ -36,7 +36,7 @@ pub struct DownloadTimeouts {
     /// A download has stalled if fewer bytes than this come during `stalled_after`.
     pub least: u64,
     /// An answer is slow if fewer than `least_unless_slow` bytes come while the agent waits this long. If another mirror has not failed
-    /// yet, it then replaces the slow mirror. So a slow mirror cannot delay a download for days.
+    /// yet, that mirror then replaces the slow mirror. So a slow mirror cannot delay a download for days.
     pub slow_after: Duration,
     /// An answer is slow if fewer bytes than this come during `slow_after`.
     pub least_unless_slow: u64,

@@ -33,7 +33,7 @@ pub trait Progress: Send + Sync {
         let _ = component;
     }
 
-    /// The node is working, so work that depends on it may start. The run continues with `what`.
+    /// The node works, so tasks that need a working node may start. Meanwhile, the run continues with `what`.
     fn serving(&self, what: &str) {
         let _ = what;
     }

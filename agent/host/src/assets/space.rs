@@ -6,8 +6,8 @@ use super::error::DownloadError;
 use crate::error::Result;
 use crate::root::{Dir, Root};
 
-/// The ratio of an archive's unpacked size to its size. Go programs are the largest part of a node, and compress to between a half and a
-/// quarter of their size.
+/// The ratio of an archive's unpacked size to its packed size. Go programs are the largest part of a node, and compress to between a half
+/// and a quarter of their size.
 const UNPACKED: u64 = 3;
 
 /// The required space on each file system.

@@ -56,13 +56,13 @@ impl Cache {
         Ok(())
     }
 
-    /// Notes the wanted hashes if they changed.
+    /// Writes the wanted hashes to the file `GENERATIONS` if they changed. The former hashes become the previous generation.
     fn advance(&self, wanted: &BTreeSet<&str>) -> Result<Generations> {
         let noted = match self.dir.entry(GENERATIONS)? {
             Some(Entry::File(_)) => self.dir.read(GENERATIONS)?,
             _ => Vec::new(),
         };
-        // Unreadable notes count as empty, so only the previous generation is lost.
+        // Unreadable notes count as empty. The only effect is that the downloads of the previous generation are not kept.
         let mut generations: Generations = serde_json::from_slice(&noted).unwrap_or_default();
         if !generations.current.iter().map(String::as_str).eq(wanted.iter().copied()) {
             let current = wanted.iter().map(|hash| (*hash).to_owned()).collect();

@@ -23,7 +23,7 @@ pub(super) enum UnpackError {
     Unreadable(String),
     /// The missing member, and the names of some files in the archive.
     Missing(String, String),
-    /// The cause is on this machine.
+    /// The archive is not the cause: an operation on this machine failed.
     Own(Error),
 }
 
@@ -35,8 +35,8 @@ impl From<io::Error> for UnpackError {
 
 /// Passes each of `members` to `take`, with its size, in the order of the archive. Verifies nothing.
 ///
-/// Reading stops after the last member, unless `files` asks for the names of all files. `files` stays empty if the archive is broken or has
-/// too many files.
+/// If `files` is `None`, reading stops after the last member. Otherwise, `files` receives the names of all files. It stays empty if the
+/// archive is broken or has more than `MOST_FILES` files.
 pub(super) fn unpack(
     archive: &mut dyn BufRead,
     members: &BTreeSet<&str>,
@@ -98,7 +98,7 @@ pub(crate) fn member_digests(
     digests
 }
 
-/// The name of a member without a leading `./`, which only some archives have.
+/// The name of an archive member without the leading `./` that some archives contain.
 fn plain(member: &str) -> &str {
     member.trim_start_matches("./")
 }

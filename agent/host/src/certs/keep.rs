@@ -116,7 +116,7 @@ fn why_renew(
     now: OffsetDateTime,
 ) -> Option<Reason> {
     let (begins, ends) = life_of(certificate);
-    // If a certificate ends together with its CA, a new certificate would end at this time, too.
+    // If a certificate expires together with its CA, a new certificate would also expire at that time.
     let is_renewable = ends < signer_ends;
     (is_renewable && ends - now <= (ends - begins) / RENEWED_BEFORE)
         .then(|| Reason::Renewal("less than a third of its life is left".into()))

@@ -212,7 +212,8 @@ fn a_good_certificate_is_kept_and_any_other_replaced() {
     let store = Store(vec![good_ca(), good_ca()]);
     let check = |then: Certificate, later| why(wanted("0"), then, &store, later);
     assert_eq!(check(wanted("0"), Duration::ZERO), None);
-    // The certificate is due for renewal after two thirds of its lifetime (457 days and 7 hours). At `NOW`, two days have passed.
+    // The lifetime of the certificate is 457 days and 7 hours. After two thirds of this time, the certificate is due for renewal. At
+    // `NOW`, two days of the lifetime have passed.
     assert_eq!(check(wanted("0"), Duration::days(302)), None);
     let left = "less than a third of its life is left";
     assert_eq!(check(wanted("0"), Duration::days(303)).as_deref(), Some(left));

@@ -123,7 +123,7 @@ impl Observer<'_> {
         })
     }
 
-    /// The part of a found text that is free text of the specification ([`FreeText`]), according to the last applied state.
+    /// The part of the text `found` that is free text ([`FreeText`]), according to the last applied state.
     pub(super) fn free_text_of(&self, id: &ResourceId, found: &str) -> Option<FreeText> {
         // Ignore errors, because the result only decides which text is shown to users. Without the last applied state, the caller uses the
         // free text of the desired file.

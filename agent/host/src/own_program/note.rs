@@ -16,7 +16,7 @@ const PATH: &str = "/var/lib/kops-agent/program.json";
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedProgram<'a> {
     pub sha256: &'a str,
-    /// The hash of the program file, which is the file that names this program.
+    /// The hash of the state store's program file that names this program.
     pub file: &'a str,
 }
 
@@ -25,11 +25,11 @@ pub struct OrderedProgram<'a> {
 pub(super) struct Note {
     /// The SHA-256 of the program that was last installed or checked.
     sha256: String,
-    /// The hash of the program file, which is the file that names this program.
+    /// The hash of the state store's program file that named this program.
     file: String,
     /// The services that were unhealthy before the switch to this program.
     pub(super) unhealthy: Vec<String>,
-    /// The agent's own resources that this program changes, as the previous program recorded them before the switch.
+    /// The agent's own resources that this program changes. The previous program recorded these resources before the switch.
     own: Vec<String>,
     /// The SHA-256 of the program before the switch. Empty if it is unknown.
     previous: String,
@@ -64,8 +64,8 @@ impl Host {
         let unhealthy = services.iter().filter(|service| !service.was_healthy);
         let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
         let earlier = self.note()?;
-        // If the last switch is unfinished, the present program may be neither its old nor its new version. Then keep the recorded hash of
-        // the old version.
+        // If the last switch is unfinished, the present program may be neither the old nor the new program of that switch. Then keep the
+        // recorded hash of the old program.
         let previous = if earlier.is_unfinished { earlier.previous } else { present.to_owned() };
         let is_unfinished = !packages.is_empty();
         let unchecked = earlier.unchecked;
@@ -73,8 +73,8 @@ impl Host {
         self.write_unchecked(to, note)
     }
 
-    /// Notes, before the check of a program, that the program counts as unchecked. The program is completely installed, so its switch is
-    /// finished.
+    /// Notes that a program counts as unchecked, before the check of the program. Also notes that the switch to this program is finished,
+    /// because the program is completely installed.
     pub fn note_check(&self, of: OrderedProgram<'_>) -> Result<()> {
         let note = self.note()?;
         let unchecked = note.unchecked.clone();
@@ -93,7 +93,7 @@ impl Host {
         self.write_note(&Note { is_unfinished: false, ..self.note()? })
     }
 
-    /// Whether the program with this SHA-256 was installed or checked, and its last check has not succeeded. While a switch of packages is
+    /// True if the program with this SHA-256 was installed or checked, but its last check has not succeeded. While a switch of packages is
     /// unfinished and the old packages are not restored, every program counts as unchecked.
     pub fn is_unchecked(&self, sha256: &str) -> Result<bool> {
         let Note { unchecked, is_unfinished, packages, .. } = self.note()?;
@@ -116,29 +116,29 @@ impl Host {
         Ok(if is_unfinished { packages } else { Vec::new() })
     }
 
-    /// Whether the note is about this program and this program file. The note is about the program that was installed or checked last.
+    /// Whether `program` is the program that was last installed or checked. Compares its SHA-256 and the hash of its program file.
     pub fn is_noted(&self, program: OrderedProgram<'_>) -> Result<bool> {
         let note = self.note()?;
         Ok((note.sha256.as_str(), note.file.as_str()) == (program.sha256, program.file))
     }
 
-    /// Whether the note is about the program with this SHA-256. The program file does not matter.
+    /// Like [`Host::is_noted`], but compares only the SHA-256 of the program, and not the hash of the program file.
     pub fn is_noted_for_any_file(&self, sha256: &str) -> Result<bool> {
         Ok(self.note()?.sha256 == sha256)
     }
 
-    /// The resources of the agent that the program with this SHA-256 may change on this node, as the previous program recorded them.
+    /// The agent's resources that the program with this SHA-256 may change on this node. The previous program recorded these resources.
     pub fn noted_own(&self, sha256: &str) -> Result<Vec<String>> {
         Ok(self.noted(sha256)?.own)
     }
 
-    /// The note if it is about the program with this SHA-256, and otherwise an empty note.
+    /// The recorded note, if it is about the program with this SHA-256. Otherwise, an empty note.
     pub(super) fn noted(&self, sha256: &str) -> Result<Note> {
         Ok(self.note()?.for_program(sha256))
     }
 
-    /// The note. An unreadable note counts as empty. Then no service counts as unhealthy before the switch, so all services must be
-    /// healthy.
+    /// The note. An unreadable note counts as empty, so it names no service that was unhealthy before the switch. Then all services must
+    /// be healthy.
     fn note(&self) -> Result<Note> {
         let note = self.root.read(PATH)?.unwrap_or_default();
         Ok(serde_json::from_slice(&note).unwrap_or_default())

@@ -57,8 +57,8 @@ impl Host {
         Ok(())
     }
 
-    /// The command by which an operator reinstalls the packages that the agent had before the last switch. `None` if no such packages are
-    /// recorded.
+    /// The command by which an operator reinstalls the agent's packages from before the last switch. `None` if the note contains no such
+    /// packages.
     pub fn command_of_previous_packages(&self) -> Result<Option<String>> {
         let packages = self.previous_packages()?;
         if packages.is_empty() {

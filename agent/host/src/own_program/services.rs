@@ -37,8 +37,8 @@ impl Host {
         Ok(services.map(service).collect())
     }
 
-    /// Like [`Host::services`], but is called after the program with this SHA-256 was installed. The note about the switch says which
-    /// services were unhealthy before the switch.
+    /// Like [`Host::services`], but for the time after the switch to the program with this SHA-256. The recorded note about this switch
+    /// says which services were unhealthy before the switch.
     pub fn services_after(&self, sha256: &str, units: &[&str]) -> Result<Vec<Service>> {
         let noted = self.noted(sha256)?;
         let mut services = self.services(units)?;
@@ -123,7 +123,7 @@ fn runs(state: &UnitState) -> bool {
     state.running && !state.restarting && !state.starting
 }
 
-/// Whether two observations of a start time are of one start.
+/// Whether two observed start times belong to the same start of a unit.
 fn is_same(before: Option<SystemTime>, now: Option<SystemTime>) -> bool {
     match (before, now) {
         (Some(before), Some(now)) => {

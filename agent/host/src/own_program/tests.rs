@@ -73,7 +73,7 @@ fn the_present_program_stays_as_the_previous_one_and_comes_back() {
 #[test]
 fn a_switch_that_was_killed_is_continued() {
     let machine = Machine::new();
-    // A process was killed after it had linked the present program to the name of the previous program.
+    // An earlier process was killed after it had made `previous` a hard link to the present program.
     fs::hard_link(&machine.program, machine.previous()).unwrap();
     machine.host.switch_program(machine.path(), machine.new_program("new")).unwrap();
     assert_eq!(machine.content(), "new");
@@ -274,7 +274,7 @@ fn a_program_is_unchecked_until_its_own_check_succeeds() {
     host.note_checked(&new).unwrap();
     assert_eq!(are_unchecked(), [false, false]);
 
-    // Later, another program file names this program.
+    // Later, the state store has another program file, which names the same program, `new`.
     host.note_check(ordered(&new, "g=")).unwrap();
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, false], true));
     assert_eq!(host.noted_own(&new).unwrap(), ["unit a.timer"]);

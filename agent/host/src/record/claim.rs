@@ -35,7 +35,7 @@ pub(super) enum Left {
     File {
         /// The SHA-256 of the file's content; `None` if the agent does not manage the content.
         sha256: Option<String>,
-        /// Permission bits, owner and group. Also contains the kernel's data that show whether the file was touched.
+        /// Permission bits, owner and group. Also contains size, inode and ctime, which show whether the file was touched.
         metadata: Metadata,
         /// Whether the file contains a certificate of the node itself.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -24,8 +24,8 @@ impl Decided {
         Decided { secrets: secrets.map(str::to_owned).collect(), without: without.clone() }
     }
 
-    /// Combines two states that are both partly on the machine. The result has the secrets of both states, and only the URLs that both
-    /// states have in `without`.
+    /// Combines two states that are both partly on the machine. `secrets` of the result contains the secrets of both states. `without` of
+    /// the result contains only the URLs that are in `without` of both states.
     pub(super) fn and(self, other: Decided) -> Decided {
         Decided {
             secrets: self.secrets.into_iter().chain(other.secrets).collect(),

@@ -14,7 +14,7 @@ use super::Record;
 const PATH: &str = "/var/lib/kops-agent/early-units.json";
 
 impl Record {
-    /// The recorded early units, on a machine without a record. An unreadable file counts as empty.
+    /// A record of the units in `early-units.json`, for a machine that has no record yet. A file that cannot be parsed counts as empty.
     pub(super) fn early(root: &Root) -> Result<Record> {
         let early = root.read(PATH)?.and_then(|bytes| super::reading::parse(&bytes).ok());
         Ok(early.map_or_else(Record::default, |early| Record { is_early: true, ..early }))

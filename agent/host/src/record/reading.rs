@@ -61,7 +61,8 @@ impl Record {
         if let Value::Object(fields) = &mut value {
             fields.insert(VERSION_FIELD.into(), VERSION.into());
             if let Some(Value::Object(resources)) = fields.get_mut(RESOURCES) {
-                // If this version has recorded a resource, its entry replaces an unknown entry with the same name.
+                // Write back the entries that this version could not parse. If this version has recorded the same resource, keep the new
+                // entry.
                 for (id, claim) in &self.unknown.resources {
                     resources.entry(id.clone()).or_insert_with(|| claim.clone());
                 }
@@ -72,7 +73,7 @@ impl Record {
         write_file(root, path, 0o600, None, &bytes)
     }
 
-    /// The recorded resources that this version does not know.
+    /// The recorded resources that this version of the agent does not know.
     pub(crate) fn unknown(&self) -> impl Iterator<Item = &str> {
         self.unknown.resources.keys().map(String::as_str)
     }

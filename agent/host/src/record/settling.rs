@@ -28,8 +28,8 @@ impl Record {
             let resource = desired.get(&step.resource);
             let is_recorded = has_record(step.resource.kind) && !resource.is_some_and(is_shipped);
             if is_recorded && step.action != Action::Remove {
-                // The agent's file of a unit may hide a package's file at another path, or replace a file that is backed up. In both cases,
-                // the agent's file is new, although systemd already knows the unit.
+                // systemd may already know the unit, although the agent's unit file is new. This file then hides a package's unit file at
+                // another path, or replaces a file that is backed up.
                 let is_written_over = step.resource.kind == Kind::Unit
                     && (is_kept_when_written(root, step)
                         || root.metadata(&path_of(root, &step.resource))?.is_none());
@@ -80,7 +80,7 @@ impl Record {
                 settled.insert(id.clone(), Claim { begun: None, ..claim.clone() });
                 continue;
             }
-            // If a resource was already correct before the agent first wrote it, it is not the agent's own.
+            // If a correct resource has no claim, no recorded run has written it. So it is not the agent's own.
             let was_there = before.is_none_or(|claim| claim.was_there);
             let known = before.and_then(|claim| claim.left.as_ref());
             if let Some(left) = left(root, id, resource, known, written)? {
@@ -114,8 +114,8 @@ impl Record {
         let mut adoptable = Vec::new();
         for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
             let is_own = self.resources.get(id).is_some_and(|claim| !claim.was_there);
-            // Host names and mounts have no file of their own. They count as existing, because an apply creates missing ones. Only a host
-            // without addresses does not count: it has no line in `/etc/hosts`.
+            // Host names and mounts have no file of their own. They count as existing, because an apply creates them if they are
+            // missing. A host name without addresses counts as missing, because it has no line in `/etc/hosts`.
             let is_there = match resource {
                 Resource::HostsEntry(entry) => !entry.addresses.is_empty(),
                 _ if id.kind.is_mount() => true,
@@ -146,9 +146,9 @@ impl Record {
         })
     }
 
-    /// Records which secrets of the store are in the files that the run is about to write. Also records which unreadable store files do not
-    /// influence the written files (`without`; `None` if unknown). If an older agent recorded nothing, `decided` stays unknown until the
-    /// run finishes.
+    /// Records which secrets of the store are in the files that the run is about to write. Also records `without`: the unreadable store
+    /// files that have no influence on the written files (`None` if unknown). If an older agent recorded no such data, `decided` stays
+    /// unknown until the run finishes.
     pub(crate) fn note_begun(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         let begun = self.decided_now(desired, without);
         self.decided = match self.decided.take() {

@@ -115,7 +115,7 @@ fn a_unit_written_over_a_packages_unit_is_the_agents_own() {
     machine.record.settle(&machine.root, &machine.desired, &BTreeMap::new()).unwrap();
     let owned = machine.record.owned(&machine.root, None).unwrap();
     assert!(!owned[&unit.id()].was_there);
-    // This time, the existing file was written by an earlier run.
+    // Now an earlier run of the agent has written the existing file.
     machine.record.claim(&machine.root, &plan, &machine.desired, &BTreeMap::new()).unwrap();
     assert!(!machine.record.owned(&machine.root, None).unwrap()[&unit.id()].was_there);
 }

@@ -82,7 +82,7 @@ pub(super) enum Was {
 pub(super) struct UnitWas {
     /// Whether systemd knew the unit, or the unit's file existed.
     pub(super) known: bool,
-    /// Whether the unit started at boot.
+    /// Whether the unit was enabled, so that systemd starts it at boot.
     pub(super) enabled: bool,
     pub(super) running: bool,
 }
@@ -152,7 +152,7 @@ impl Journal {
         self.kept.get(file).filter(|kept| !kept.restarts_pod)?.pod.as_deref()
     }
 
-    /// Whether the change keeps the pod of this manifest and restarts only its containers.
+    /// Whether the change restarts the containers of this manifest's pod, but does not replace the pod.
     pub(super) fn restarts_pod(&self, file: &ResourceId) -> bool {
         self.kept.get(file).is_some_and(|kept| kept.restarts_pod)
     }

@@ -16,8 +16,8 @@ use crate::record::{Failure, Record};
 use crate::rolled_back::RolledBack;
 use crate::root::Root;
 
-/// The delay before a rolled-back renewal is retried. A long delay is safe, because certificates are valid for months. Each try restarts
-/// components.
+/// The delay before a rolled-back renewal is retried. The delay is long, because each try restarts components. This is safe, because
+/// certificates are valid for months.
 const AFTER_ROLLBACK: Duration = Duration::days(1);
 
 /// Whether certificates may be renewed now without other changes.
@@ -58,8 +58,8 @@ impl Host {
         };
         match &record.renewal_failure {
             Some(failure) if self.is_within(AFTER_ROLLBACK, &failure.at) => put_off(&format!(
-                "the renewal at {} was rolled back: {}. The next try is a day later; to try now, run \
-                 `kops-agent converge`",
+                "the renewal at {} was rolled back: {}. The next try is a day after that renewal; to try now, \
+                 run `kops-agent converge`",
                 failure.at, failure.problem
             )),
             _ => Ok(Renewing::Free(interrupted, record.config_hash)),

@@ -68,7 +68,7 @@ impl Host {
         Ok(not_restarted)
     }
 
-    /// Stops a unit, with the timeout of units that pods do not wait for.
+    /// Stops a unit. Uses the short timeout (`Waits::others`), which applies to units that pods do not wait for.
     pub(super) async fn stop_in_time(&self, unit: &str) -> Result<()> {
         let limit: Duration = self.waits.others;
         match timeout(limit, self.systemd.begin(Act::Stop, unit)).await {
@@ -99,7 +99,7 @@ impl Host {
 }
 
 fn note_not_restarted(systemd: &dyn Systemd, unit: &str, not_restarted: &mut Vec<String>) -> Result<()> {
-    // A unit that is still starting reads the restored files, so it is left out.
+    // A unit that is still starting counts as restarted, because it reads the restored files.
     if !systemd.is_starting(unit)? {
         not_restarted.push(unit.to_owned());
     }

@@ -17,7 +17,7 @@ use crate::root::{Dir, Metadata, Root, set_mode, set_owner, temporary_name};
 use crate::system::commands::{Commands, restarts_the_agent};
 
 impl Host {
-    /// Stops units that did not run before the change, and restores which units start at boot.
+    /// Stops the units that did not run before the change. Enables or disables each unit as it was before the change.
     pub(super) async fn restore_units(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
         for (id, kept) in &journal.kept {
             let Some(before) = kept.unit else { continue };

@@ -66,7 +66,7 @@ impl Root {
         above.open_dir(name)
     }
 
-    /// Gives a file the label for its final name in `dir`. Returns whether that worked.
+    /// Gives a file the label for its final name in `dir`. Returns whether the label was set.
     pub(crate) fn label_file(&self, file: &File, dir: &Dir, name: &str) -> Result<bool> {
         match self.label(dir, name, FileKind::File)? {
             Some(label) => self.set_label(file, &label, || dir.shown(name)),

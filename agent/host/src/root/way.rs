@@ -24,7 +24,7 @@ pub(super) enum Links {
     Roots,
 }
 
-/// Why a path leads to no directory.
+/// Why a path does not lead to a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     Errno(Errno),
@@ -154,7 +154,6 @@ impl Root {
     }
 }
 
-/// The path relative to the root.
 fn relative(path: &str) -> &str {
     match path.trim_matches('/') {
         "" => ".",

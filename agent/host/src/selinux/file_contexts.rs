@@ -16,7 +16,7 @@ pub(crate) enum FileKind {
 
 /// The special characters of a regular expression. After a backslash, they are literal.
 const META: [char; 13] = ['.', '^', '$', '?', '*', '+', '|', '[', '(', '{', ']', ')', '}'];
-/// More characters that may follow a backslash in the rule of a single path.
+/// Characters besides `META` that may follow a backslash in the rule of a single path.
 const ESCAPED: [char; 3] = ['-', '_', ','];
 
 /// The rules of a policy.
@@ -33,7 +33,7 @@ pub(super) struct FileContexts {
 struct Rule {
     /// The kind of files to which the rule applies; `None` for all kinds.
     of: Option<Kind>,
-    /// The label of the files; `None` if they get no label.
+    /// The label of the files that match the rule. `None` if the rule gives them no label.
     label: Option<String>,
 }
 
@@ -172,7 +172,7 @@ fn is_choice(text: &str) -> bool {
     false
 }
 
-/// Parses pairs of paths. Returns the last line first, because the last matching line counts.
+/// Parses pairs of paths, one pair a line. Returns the last pair first, because the last matching pair counts.
 fn aliases(text: &str) -> Vec<(String, String)> {
     let pair = |line: &str| {
         let mut words =

@@ -19,8 +19,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Reads the clocks. A clock that the kernel does not have reads zero. Then the start of a process cannot be
-    /// computed from this clock.
+    /// Reads the clocks. If the kernel lacks a clock, its value is zero, and the start of a process cannot be
+    /// computed from it.
     pub(crate) fn now() -> Clock {
         let read = |id| clock_gettime(id).map(Duration::from).unwrap_or_default();
         Clock {

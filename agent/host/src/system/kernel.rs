@@ -16,7 +16,8 @@ pub trait Kernel: Send + Sync {
     /// Whether the running kernel has this module, loaded or not.
     fn has(&self, module: &str) -> bool;
 
-    /// The line of a configuration file that prevents loading the module. `None` if no line does.
+    /// The modprobe configuration line that prevents loading the module, and the path of its file. `None` if no line
+    /// prevents it.
     fn forbidden(&self, module: &str) -> Result<Option<String>> {
         let _ = module;
         Ok(None)

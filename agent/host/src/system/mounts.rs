@@ -15,9 +15,8 @@ pub trait Mounts: Send + Sync {
     /// contains that name.
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>>;
 
-    /// The current bind mount at `bind.path`. If the mounted directory is `bind.source`, the result contains
-    /// `bind.source`, even if the kernel reports another path. The result contains only the options of `bind` that are in
-    /// effect.
+    /// The bind mount that is now at `bind.path`. If `bind.source` is mounted there, the result has this source, even if
+    /// the kernel reports another path. The options of the result are only those of `bind` that are in effect.
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
     /// Waits until a device exists.

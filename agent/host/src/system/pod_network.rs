@@ -20,8 +20,8 @@ use ipvs::Own;
 use names::{is_own_interface, is_own_set, is_own_table};
 
 /// All variants of iptables. The search uses all of them, because the default variant may have changed since the pods
-/// used iptables. The default program comes last: it is a link to one of the other two, and is skipped if both are
-/// installed.
+/// used iptables. In each IP family, the default program comes last. It is a link to the `-nft` or `-legacy` variant, and
+/// is skipped if both variants are installed.
 const IPTABLES: [&str; 6] =
     ["iptables-nft", "iptables-legacy", "iptables", "ip6tables-nft", "ip6tables-legacy", "ip6tables"];
 /// The suffixes of the two specific variants of iptables.
@@ -268,8 +268,8 @@ impl Machine {
         self.fed(&[&program, "--noflush", &wait], removal.script.as_bytes())
     }
 
-    /// Destroys ipsets. A set cannot be destroyed while it is a member of another set. So each failed set is tried
-    /// again after all sets.
+    /// Destroys ipsets. A set cannot be destroyed while it is a member of another set. So after one try for every set,
+    /// the sets that failed are tried a second time.
     fn destroy(&self, sets: &[String]) -> Vec<Result<()>> {
         let destroy = |set: &&String| self.run(&["ipset", "destroy", set]);
         let again: Vec<&String> = sets.iter().filter(|set| destroy(set).is_err()).collect();

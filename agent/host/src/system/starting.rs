@@ -64,7 +64,8 @@ fn of_outcome(outcome: &Outcome) -> Option<NotStarting> {
     if outcome.status.success() { None } else { of_loader(&outcome.stderr) }
 }
 
-/// The reason in an error message of glibc's dynamic loader (elf/dl-version.c, elf/dl-load.c, elf/dl-lookup.c).
+/// Why a program does not start, from an error message of glibc's dynamic loader (elf/dl-version.c, elf/dl-load.c,
+/// elf/dl-lookup.c).
 fn of_loader(said: &str) -> Option<NotStarting> {
     let versions: BTreeSet<&str> = said.lines().filter_map(missing_version).collect();
     if !versions.is_empty() {

@@ -79,8 +79,8 @@ fn a_number_of_another_user_is_refused_before_anything_is_done() {
         assert!(error.kind().is_configuration());
         assert_eq!(
             error.to_string(),
-            "user etcd: its uid 10002 belongs to other on this machine; give other another uid (usermod \
-             --uid), or remove other"
+            "user etcd: its uid 10002 belongs to other on this machine; give other another uid with \
+             `usermod --uid`, or remove other"
         );
         sh("test ! -e /etc/etcd.conf");
         desired = DesiredState::default();

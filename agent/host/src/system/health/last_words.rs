@@ -27,9 +27,9 @@ struct Entry {
     /// The log line. An array of bytes if the line is not UTF-8.
     message: Option<Value>,
     message_id: Option<String>,
-    /// ID of the unit start that an entry of systemd itself describes.
+    /// In an entry that systemd itself wrote: the ID of the unit start that the entry describes.
     invocation_id: Option<String>,
-    /// ID of the unit start whose process wrote this entry.
+    /// In an entry that a unit's process wrote: the ID of the unit start to which the process belongs.
     #[serde(rename = "_SYSTEMD_INVOCATION_ID")]
     of_process: Option<String>,
     #[serde(rename = "_PID")]
@@ -42,8 +42,8 @@ impl Entry {
     }
 }
 
-/// The log lines that say why a unit failed, from the start that [`of_failed_start`] chooses. If no line says why, the
-/// last log lines of that start.
+/// The log lines of one start of the unit, which [`of_failed_start`] chooses. Returns only the lines that say why the
+/// unit failed. If no line says why, returns the last lines.
 pub(super) fn of_unit(unit: &str) -> Vec<String> {
     let (of_processes, of_systemd) = (format!("_SYSTEMD_UNIT={unit}"), format!("UNIT={unit}"));
     let entries = [&*of_processes, "+", "_PID=1", &of_systemd];

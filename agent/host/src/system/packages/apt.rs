@@ -93,8 +93,9 @@ pub(super) fn not_offered(packages: &[PackageVersion], waiting: Waiting<'_>) -> 
 }
 
 /// Finishes an interrupted installation, and then installs packages from the existing package lists. Removes no
-/// package: without `--no-remove`, apt removes packages that need another version. apt also fails if it cannot
-/// configure an unrelated package. So a failure of apt is only a warning if all of `packages` are installed.
+/// package: without `--no-remove`, apt would remove packages that depend on another version of `packages`. apt also
+/// fails if it cannot configure an unrelated package. So a failure of apt is only a warning if all of `packages` are
+/// installed.
 pub(super) fn replace(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
     match install_of_lists(packages, &["--no-remove"], waiting) {
@@ -281,7 +282,8 @@ fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     let configure = ["dpkg", KEEP_CONFIGURATION, "--configure", "-a"];
     let outcome = ask_outliving(&configure)?;
     if !outcome.status.success() {
-        // The node may not need the interrupted package. If it does, the installation by apt fails next.
+        // The node may not need the interrupted package, so only warn. If the node needs it, the following
+        // `apt-get install` fails.
         waiting.progress.warned(&format!(
             "an interrupted installation of packages cannot be finished: {}",
             refused(&configure, &outcome)

@@ -29,7 +29,8 @@ fn transaction_lock() -> Result<String> {
     Ok(format!("{}/{TRANSACTION_LOCK}", database.trim()))
 }
 
-/// The name under which rpm lists a package argument of dnf. `None` for groups, patterns, URLs and package files.
+/// The name under which rpm lists a package. `package` is an argument of `dnf install`. `None` for groups, patterns, URLs
+/// and package files.
 pub(super) fn listed(package: &str) -> Option<&str> {
     let is_file = package.starts_with('/') && package.ends_with(".rpm");
     let is_other = package.starts_with('@') || package.contains("://") || package.contains(['*', '?', '[']);
@@ -90,8 +91,8 @@ pub(super) fn command(installer: &str, packages: &str) -> String {
     }
 }
 
-/// Downloads the package lists. Returns the packages whose wanted version is in no repository. yum cannot list
-/// packages, so its result is empty: if a package is missing, the next installation fails.
+/// Downloads the package lists. Returns the packages whose wanted version is in no repository. yum has no
+/// `repoquery` command, so the result for yum is empty. If a package is missing, the next installation fails.
 pub(super) fn not_offered(installer: &str, packages: &[PackageVersion]) -> Result<Vec<PackageVersion>> {
     if !is_dnf(installer) {
         run(&[installer, "clean", "expire-cache"])?;
@@ -121,7 +122,7 @@ pub(super) fn replace(installer: &str, packages: &[&str], waiting: Waiting<'_>) 
         if installed(packages)?.len() == packages.len() {
             return Ok(());
         }
-        // A verb that has nothing to do exits with 0. So the error comes from the verb that failed.
+        // A verb that has nothing to do exits with 0. So report the last verb that failed, or the first verb if none failed.
         if failure.is_none() || !outcome.status.success() {
             failure = Some(refused(&command, &outcome));
         }

@@ -17,7 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(25);
 /// Timeout of one connection, in seconds. A short timeout leaves time for the other repositories if one is silent.
 const ACQUIRE_TIMEOUT: &str = "10";
 /// The kinds of index files that `apt-get update` downloads besides release files. The first check of [`of_apt`] does
-/// not download them (apt.conf(5)). It still downloads index files of kinds that other programs added.
+/// not download them (apt.conf(5)). This check still downloads index files of other kinds, which other programs have
+/// added to apt's configuration.
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
 /// Removes the hooks that packages add to `apt-get update`, because hooks change the machine. A command-line option
@@ -29,13 +30,13 @@ const LONGEST_COMPLAINT: usize = 300;
 /// apt's last line, after the errors of the single repositories.
 const SUMMARY: &str = "Some index files failed to download";
 
-/// Checks which repositories of apt's lists respond. `options` are additional options of apt.
+/// Checks which repositories in apt's configuration respond. `options` are additional options of apt.
 pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
     let no_indexes = INDEXES.map(|index| format!("Acquire::IndexTargets::{index}::DefaultEnabled=false"));
     let heads: Vec<&str> = no_indexes.iter().map(String::as_str).chain(options.iter().copied()).collect();
     let answers = ask(&heads)?;
-    // apt reads the index of a trusted repository even without a release file. So a missing release file requires a
-    // second check, which includes the indexes.
+    // apt reads the index of a trusted repository even without a release file. So if a release file is missing, a second
+    // check also requests the indexes.
     match answers.of_repositories.values().any(|answer| *answer == Answer::NoReleaseFile) {
         true => Ok(ask(options)?.into()),
         false => Ok(answers.into()),
@@ -84,8 +85,8 @@ enum Answer {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Answers {
-    /// The answer of each repository, by URL and suite. If a repository has several answers, the one that is listed
-    /// last in `Answer` counts.
+    /// The answer of each repository, by URL and suite. If a repository has several answers, the last one in the
+    /// order of the variants of `Answer` counts.
     of_repositories: BTreeMap<String, Answer>,
     complaints: Vec<String>,
 }

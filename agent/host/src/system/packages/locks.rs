@@ -113,7 +113,8 @@ fn open(path: &str) -> io::Result<Option<File>> {
     }
 }
 
-/// Describes a process for people. If the process is in another PID namespace, its PID is unknown here.
+/// Describes a process for people. `number` is not positive if the process is in another PID namespace, because its PID
+/// is unknown here.
 fn describe(number: i32) -> String {
     if number <= 0 {
         return "another process".into();

@@ -59,8 +59,8 @@ fn key_path(name: &str, extension: &str) -> String {
     format!("/etc/apt/keyrings/{name}.{extension}")
 }
 
-/// The present configuration of the repository on this machine. If its list and its key are correct, the result equals
-/// `wanted`. `None` if the list is missing or not readable for all users.
+/// The repository's present configuration on this machine. If the repository's list and key are correct, the result
+/// equals `wanted`. `None` if the list is missing or not readable for all users.
 pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<PackageSource>> {
     let list = list_path(&wanted.name);
     let Some(text) = root.read(&list)? else { return Ok(None) };
@@ -78,7 +78,8 @@ pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<Package
         }
     }
     let sources = text.lines().filter(|line| line.starts_with("deb")).map(str::to_owned).collect();
-    // List or key differ from `wanted`. The empty keyring makes the result differ from every wanted repository.
+    // The list or the key differs from `wanted`. The empty keyring makes the result differ from `wanted`, because no wanted
+    // repository has an empty keyring.
     Ok(Some(PackageSource { name: wanted.name.clone(), keyring: String::new(), sources }))
 }
 

@@ -97,7 +97,7 @@ impl PackageManager for Recorder {
 
     fn add_source(&self, source: &PackageSource, key: &[u8], _progress: &dyn Progress) -> Result<()> {
         write_source(&self.root, source, key, None)?;
-        self.note(&format!("packages: read what the source {} has", source.name), |_| {})
+        self.note(&format!("packages: download the package list of {}", source.name), |_| {})
     }
 
     fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>> {

@@ -22,8 +22,8 @@ use crate::system::commands::{Outcome, ask_prepared, not_run, prepare, refused};
 /// Timeout of a request to systemd. It is longer than the default of 25 s, because systemd may need more time to read
 /// all unit files again.
 const ANSWER_TIMEOUT: &str = "180s";
-/// The maximum number of attempts at a request. The connection breaks if systemd re-executes itself, for example
-/// after its upgrade.
+/// The maximum number of attempts at a request. The agent repeats a request whose connection breaks. Connections break,
+/// for example, when systemd re-executes itself after its upgrade.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a requested job may take to enter systemd's queue. After this time, the next job is requested anyway.
@@ -39,8 +39,8 @@ const LOST: [&str; 8] = [
     "Failed to connect to bus",
     "Failed to get D-Bus connection",
 ];
-/// The parts in `LOST` that `systemctl` prints only while it waits for the end of a job. So systemd has queued this
-/// job.
+/// The entries of `LOST` that `systemctl` prints only while it waits for the end of a job. If `systemctl` has printed
+/// such an entry, systemd has already queued the job.
 const WAITED: [&str; 2] = ["connection terminated", "Failed to wait for response"];
 /// This directory exists if systemd is the machine's init system (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
@@ -196,8 +196,8 @@ fn act(act: Act, unit: &str) -> Result<()> {
     conclude(act, unit, ask_once(&["systemctl", act.name(), "--", unit])?)
 }
 
-/// The error of a job, from the outcome of its `systemctl`. If the connection of `systemctl` breaks, the job
-/// continues. Then another `systemctl` waits for the job.
+/// Fails if a job failed. `outcome` is the outcome of the `systemctl` that requested the job. If the connection of
+/// `systemctl` breaks, the job continues. Then another `systemctl` waits for the job.
 pub(super) fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
     let mut verb = act.name();
     let outcome = until_answered(outcome, |lost| {

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use super::systemctl::{property, run};
 use crate::error::Result;
 
-/// Whether the start of a unit waits for this run, directly or through a unit in `left`.
+/// Whether the start of a unit waits for this run, directly or through a unit in `left`. The units in `left` already wait
+/// for this run.
 pub(super) fn is_waited_for_by(unit: &str, left: &BTreeSet<String>) -> Result<bool> {
     let Some(own) = own_unit() else { return Ok(false) };
     let shown = run(&["systemctl", "show", "--property=ActiveState", "--", &own])?;
-    // Units that are ordered after the agent's own unit stop waiting once this unit has started.
+    // Once the agent's own unit has started, the units that are ordered after it no longer wait.
     if property(&shown, "ActiveState") != "activating" {
         return Ok(false);
     }

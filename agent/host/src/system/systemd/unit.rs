@@ -12,7 +12,7 @@ pub struct UnitState {
     pub is_known: bool,
     /// Whether the unit starts at boot.
     pub enablement: Enablement,
-    /// Whether the unit runs, or is inactive because its work is done.
+    /// True if the unit runs, or if it is inactive because its work is done.
     pub running: bool,
     pub rests: Rest,
     /// Whether the unit has failed and systemd will restart it after a pause. No process runs now, but the agent need

@@ -50,7 +50,7 @@ async fn an_unhealthy_component_gets_its_old_certificate_and_is_retried_after_a_
         scene.host().with_clock(clock)
     };
     match later(23).renewing().unwrap() {
-        Renewing::PutOff(why) => assert!(why.contains("The next try is a day later"), "{why}"),
+        Renewing::PutOff(why) => assert!(why.contains("The next try is a day after that renewal"), "{why}"),
         free => panic!("{free:?}"),
     }
     assert_eq!(later(25).renewing().unwrap(), Renewing::Free(Interrupted::No, "hash".into()));
