@@ -94,7 +94,7 @@ pub struct Inputs {
     pub facts: Facts,
     /// The kOps version from a source outside the configuration; `None` if no source has it.
     pub kops_version: Option<Told>,
-    /// The names of the files in archives that this machine has downloaded.
+    /// For each archive that this machine has downloaded, the names of the files in it.
     pub archives: ArchiveFiles,
 }
 

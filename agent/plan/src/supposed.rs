@@ -162,7 +162,7 @@ pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<
 }
 
 fn of_both(one: &Problems, other: &Problems) -> Problems {
-    // The result is taken from `one`. If only one of the lists is complete, it becomes `one`, because a cut list may lack problems.
+    // The result has only entries of `one`. If exactly one list is complete, this list becomes `one`, because a cut list may lack problems.
     let (one, other) = if one.has_more() && !other.has_more() { (other, one) } else { (one, other) };
     let fields: BTreeSet<&str> = other.iter().map(|problem| problem.field.as_str()).collect();
     let warned: BTreeSet<&str> = other.warnings().iter().map(|warning| warning.field.as_str()).collect();

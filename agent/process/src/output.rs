@@ -80,7 +80,7 @@ fn json_text<T: Serialize>(value: &T) -> Result<String> {
     Ok(plain_json(&json) + "\n")
 }
 
-/// The object that is printed for a list.
+/// The JSON object around a printed list. A list needs this object, because only an object can have the field `schemaVersion`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct List<'a, T> {

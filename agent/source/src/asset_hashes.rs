@@ -82,9 +82,9 @@ pub struct Told<'a> {
     pub by_mirrors: &'a mut Vec<String>,
 }
 
-/// Requests the missing hashes of these downloads, for one architecture or for both. Fails after all requests if a hash stays unknown
-/// because no server can be reached, or because a server is busy. A hash that no server knows is no error here: the code that needs the
-/// hash reports it.
+/// Requests the missing hashes of these downloads, for one architecture or for both. A hash may stay unknown because no server can be
+/// reached, or because a server is busy. The function then still requests all other hashes, and fails at the end. A hash that no server
+/// knows is no error here: the code that needs the hash reports it.
 pub async fn learn_missing(
     store: &Store,
     source: &HashSource,
@@ -285,8 +285,8 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         }
         Ok(Some(location)) => location,
         Ok(None) => Location::new(Url::parse(url).context("it is not a URL").map_err(Unanswered::Failed)?),
-        // If this machine may not list a bucket, the bucket gives the same error for a missing object as for a forbidden object. So a
-        // forbidden list counts as missing.
+        // A bucket gives the same error for a missing and for a forbidden object, unless this machine may list the bucket's objects. So a
+        // list of hashes that this machine may not read counts as missing.
         Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };

@@ -223,7 +223,7 @@ impl KopsController {
         KopsController { identity, ..self }
     }
 
-    /// Sets the address for the call-back, because several tests listen on one machine.
+    /// Sets the address for the call-back. Each test needs its own address, because several tests listen on one machine.
     pub fn called_back_at(self, address: SocketAddr) -> KopsController {
         KopsController { called_back_at: [address; 2], ..self }
     }
@@ -361,7 +361,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// Asks every address of every server until one gives an accepted answer, or answers that this machine is registered.
+    /// Asks every address of every server. Stops when a server gives an accepted answer, or answers that this machine is registered.
     async fn round<T>(
         &self,
         servers: &[Server],
@@ -375,7 +375,8 @@ impl Asking {
         if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
-        // The form of the proof for the call-back also changes only after a whole round, because the servers may run different releases.
+        // kOps releases also expect different forms of the proof for the call-back, and the servers may run different releases. So this
+        // form, too, changes only after a whole round.
         if let (Some(callback), Err(failed)) = (&self.callback, &asked)
             && failed.has_failed_call_back()
         {

@@ -43,8 +43,9 @@ pub struct ClusterFiles {
     pub bootstrap_channel: Option<String>,
     /// The manifests of add-ons that the derivation needs, by path.
     pub addon_manifests: BTreeMap<String, String>,
-    /// The files that this machine may not read. Some of them may not exist. Keysets are not in this list, because a worker usually may
-    /// read none. A worker's boot config has the parts of keysets that the worker needs, such as certificates.
+    /// The files that this machine has no permission to read. Some of these files may be missing. Keysets are not in this list, because a
+    /// worker usually has no permission to read any keyset. A worker's boot config has the parts of keysets that the worker needs, such as
+    /// certificates.
     pub denied: Vec<StoreError>,
     /// Why this machine may not read a keyset, by the id of the keyset.
     pub denied_keysets: BTreeMap<String, String>,

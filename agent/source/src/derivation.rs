@@ -92,7 +92,8 @@ impl Derivation {
         }
     }
 
-    /// Marks the derivation as proven: the user-data pins the derived configuration.
+    /// Marks the derivation as proven. The caller must know that the derived configuration equals the configuration that the
+    /// user-data pins.
     pub fn proven(self) -> Derivation {
         Derivation { is_proven: true, ..self }
     }

@@ -19,7 +19,7 @@ use kops_agent_store::StoreError;
 use crate::Incomplete;
 use crate::bootstrap_client::BootstrapError;
 
-/// Functions that find the kind of an error of this crate, or of a crate that it uses.
+/// Functions that find the kind of an error. They know the errors of this crate, and of the crates that this crate uses.
 pub const FINDERS: &[Finder] = &[
     kind_as::<Failure>,
     kind_as::<SpecError>,

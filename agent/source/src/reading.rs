@@ -170,9 +170,9 @@ pub(crate) fn boot_config_of_group(
     })
 }
 
-/// The configuration in a store that `kops toolbox enroll` has copied to a control plane. The copy is a folder of this machine, and has no
-/// cluster spec. `None` in three cases: the store is no such copy, the boot config pins a configuration, or the user chose the source of
-/// the configuration.
+/// Reads the configuration from the copy of a store that `kops toolbox enroll` has made on a control plane. The copy is a folder of this
+/// machine, and has no cluster spec. Returns `None` in three cases: the store is no such copy, the boot config pins a configuration, or the
+/// user chose the source of the configuration.
 async fn only_written(
     store: &Store,
     base: &str,

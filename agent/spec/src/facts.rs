@@ -115,9 +115,9 @@ impl fmt::Display for Architecture {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Distro {
-    /// The value of `ID`, such as `ubuntu`.
+    /// The value of `ID` in `/etc/os-release`, such as `ubuntu`.
     pub id: String,
-    /// The value of `VERSION_ID`, such as `24.04`.
+    /// The value of `VERSION_ID` in `/etc/os-release`, such as `24.04`.
     #[serde(rename = "versionID", default)]
     pub version_id: String,
 }

@@ -13,9 +13,9 @@ pub enum Remedy {
     Again,
     /// The configuration must change: the spec, the state store, or a file of this machine.
     Configuration,
-    /// The process' environment must change, so this process never succeeds.
+    /// Only a new process with a different environment can succeed.
     Environment,
-    /// The process' flags must change, so this process never succeeds.
+    /// Only a new process with different flags can succeed.
     Usage,
 }
 
@@ -34,7 +34,7 @@ pub struct Failure {
 pub struct DifferentHashes {
     /// The hash in the boot config.
     pub expected: String,
-    /// The hash of the configuration itself.
+    /// The hash that the agent computed from the configuration.
     pub actual: String,
 }
 

@@ -71,7 +71,7 @@ impl fmt::Display for Part<'_> {
     }
 }
 
-/// Joins the path of a field with the path below it.
+/// Appends the path `below` to the path `above`. `below` is relative to `above`.
 fn joined(above: &str, below: &str) -> String {
     let dot = if above.is_empty() || below.is_empty() || below.starts_with('[') { "" } else { "." };
     format!("{above}{dot}{below}")

@@ -40,7 +40,7 @@ pub struct Containerd {
     pub gvisor_platform: Option<String>,
 }
 
-/// The programs of a containerd release to install.
+/// A containerd release to install, with its programs and runc.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContainerdRelease {
     /// The archive of containerd's own programs.

@@ -57,7 +57,7 @@ const PLUGINS: [(&str, i64); 38] = [
     ("io.containerd.transfer.v1.local", 2),
     ("io.containerd.ttrpc.v1.otelttrpc", 3),
 ];
-/// Settings of the plugin [`CRI_OF_1`] that containerd 2 has not moved to another plugin.
+/// The settings that stay in the plugin [`CRI_OF_1`] in containerd 2. All other settings of this plugin moved to other plugins.
 const STREAMING: [&str; 6] = [
     "disable_tcp_service",
     "enable_tls_streaming",

@@ -50,7 +50,6 @@ impl Keys {
         })
     }
 
-    /// The names of the keys, each with the name of its type.
     fn names_and_types(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
         self.known.split_whitespace().map(name_and_type)
     }

@@ -182,10 +182,10 @@ impl Columns {
     fn why_not(&self, release: u64) -> String {
         let has_it = |minor: &u64| self.gate(*minor).is_some();
         match (OLDEST_MINOR..release).rfind(has_it) {
-            Some(last) => format!("1.{last} was the last release that had it, so remove it"),
+            Some(last) => format!("1.{last} was the last release with this gate, so remove the gate"),
             None => {
                 let first = (release..=NEWEST_MINOR).find(has_it).unwrap_or(NEWEST_MINOR);
-                format!("1.{first} is the first release that has it, so remove it")
+                format!("1.{first} is the first release with this gate, so remove the gate")
             }
         }
     }
@@ -297,12 +297,12 @@ mod tests {
                 "NoSuchGate",
                 "no feature gate of Kubernetes 1.34, so the component does not start; correct or remove it",
             ),
-            ("1.33.0", "CPUManager", "1.32 was the last release that had it"),
+            ("1.33.0", "CPUManager", "1.32 was the last release with this gate"),
             ("1.30.0", "SidecarContainer", "no feature gate of Kubernetes 1.30"),
             ("1.31.9", "KubeProxyDrainingTerminatingNode", "no feature gate of Kubernetes 1.31"),
-            ("1.31.9", "CSINodeExpandSecret", "1.30 was the last release that had it"),
-            ("1.29.9", "AppArmorFields", "1.30 is the first release that has it"),
-            ("1.34.0", "AtomicFIFO", "1.36 is the first release that has it"),
+            ("1.31.9", "CSINodeExpandSecret", "1.30 was the last release with this gate"),
+            ("1.29.9", "AppArmorFields", "1.30 is the first release with this gate"),
+            ("1.34.0", "AtomicFIFO", "1.36 is the first release with this gate"),
         ] {
             let told = told(version, &[(gate, "true")]);
             assert!(told.starts_with(&format!("gates.{gate}: ")) && told.contains(part), "{told}");

@@ -76,7 +76,7 @@ impl KubernetesVersion {
         })
     }
 
-    /// Whether the version is the URL of a build instead of a release.
+    /// Whether the version is the URL of a build, and not a version number.
     pub fn is_base_url(&self) -> bool {
         ["http:", "https:", "memfs:"].iter().any(|scheme| self.text.starts_with(scheme))
     }

@@ -311,7 +311,8 @@ mod tests {
         assert_eq!((all.iter().count(), last(&all)), (MOST + 1, MORE_PROBLEMS.to_owned()));
     }
 
-    /// A machine may have a thousand problems. Searching each of them for each machine would take seconds.
+    /// A machine may have a thousand problems, and machines mostly have the same problems. A search for free text in each problem of each
+    /// machine would take seconds.
     #[test]
     fn free_text_is_searched_once_for_equal_problems() {
         let free_text = ProblemRedactor::new(Redactor::default().hiding_free_text("correct horse"));

@@ -91,7 +91,8 @@ pub struct HostsEntry {
     pub hostname: String,
     /// The name's addresses. If the list is empty, `/etc/hosts` must not have the name.
     pub addresses: Vec<String>,
-    /// Whether protokube replaces the addresses with addresses that gossip publishes. If so, any address of the name is correct.
+    /// Whether protokube replaces the addresses with addresses that gossip publishes. If so, the agent accepts every address
+    /// that `/etc/hosts` has for the name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_replaced_by_gossip: bool,
 }

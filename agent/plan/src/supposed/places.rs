@@ -18,7 +18,7 @@ pub enum Place {
 
 use Place::{Cluster as InCluster, Group as InGroup};
 
-/// Finds the causes of problems of a group's nodes: fields in the manifests of the cluster and the group.
+/// For a problem of a group's node, finds the field of the cluster's or the group's manifest that causes the problem.
 pub struct Places<'a> {
     cluster: &'a Cluster,
     group: &'a InstanceGroup,
@@ -159,8 +159,8 @@ type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 struct Taints {
     /// The place of the first taint with each problem, by the problem's text.
     of_problem: BTreeMap<String, Place>,
-    /// The place of the first wrong taint, or of the first taint if no taint is wrong. Used for a problem that `of_problem` lacks, because
-    /// the problem's text hides the taint.
+    /// The place of the first wrong taint, or of the first taint if no taint is wrong. `of_problem` lacks a problem if the problem's text
+    /// hides the taint. Such a problem gets this place.
     other: Option<Place>,
 }
 

@@ -142,8 +142,9 @@ fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     out
 }
 
-/// Shortens a text that has at least `LONG` lines. If one of the `known` machines has an equal text, returns a reference to that text. If a
-/// known machine has only a similar text for the resource `id`, returns the difference between the two texts.
+/// Shortens the text of the resource `id` if it has at least `LONG` lines. If a resource of a `known` machine has an equal text, returns a
+/// reference to that resource. If only the resource `id` of a known machine has a similar text, returns the difference between the
+/// two texts.
 fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
     let lines = body.lines().count();
     if lines < LONG {

@@ -57,7 +57,6 @@ fn at<'a>(config: &'a mut Value, path: &str) -> &'a mut Value {
     config.pointer_mut(&format!("/{}", path.replace('.', "/"))).unwrap()
 }
 
-/// The refusals of a component's settings.
 pub(super) fn refused(version: &str, settings: &str, set: &str) -> Vec<String> {
     let [refusals, _] = found(version, settings, set);
     refusals

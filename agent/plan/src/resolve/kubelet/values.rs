@@ -407,7 +407,7 @@ impl Check<'_> {
         for (field, period) in [("shutdownGracePeriod", whole), ("shutdownGracePeriodCriticalPods", critical)]
         {
             if period < none || (period > none && period < SECOND) {
-                self.refuse(field, format!("{period} is refused by kubelet; use 0s, or 1s or more"));
+                self.refuse(field, format!("{period} is refused by kubelet; use 0s, or at least 1s"));
             }
         }
         if critical > whole {
