@@ -18,7 +18,7 @@ pub struct StaticPod {
     /// The pod's name in the manifest. kubelet appends the node's name.
     pub name: String,
     pub containers: BTreeSet<String>,
-    /// Seconds that the containers have to stop.
+    /// Seconds that the containers get to stop before kubelet kills them.
     pub termination_grace_period_seconds: u64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Manifest {
     pub(crate) pod: StaticPod,
     /// The URLs on this machine that kubelet probes.
     pub(crate) probes: Vec<String>,
-    /// The host paths that the pod mounts, without `/`.
+    /// The host paths that the pod mounts. A mount of the whole host (`/`) is left out.
     pub(crate) host_paths: Vec<String>,
     pub(crate) images: BTreeSet<String>,
 }

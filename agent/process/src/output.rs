@@ -55,8 +55,8 @@ pub fn plain_lines(text: &str) -> String {
 /// The version of the JSON that commands print. Removing a field or changing its meaning increases the version.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Prints a result as JSON without terminal control characters: an object with `schemaVersion`. A list becomes the field `items` of the
-/// object. Every command prints JSON with this function, or with [`json_line`] if it prints repeatedly.
+/// Prints a result as a JSON object with the field `schemaVersion`, and without terminal control characters. If the result is a list, it
+/// becomes the field `items` of the object. Every command prints JSON with this function, or with [`json_line`] if it prints repeatedly.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
 }

@@ -301,7 +301,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         let problem = format!("the server answered {status} for {}", shown_url(url));
         return Err(Unanswered::Busy(Failure::new(Kind::HashesUnknown, problem)));
     }
-    // The list does not count as missing, because only the proxy refused the request. The server may have the list.
+    // The list of hashes does not count as missing, because only the proxy refused the request. The server may have the list.
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         let problem = format!("the proxy answered {status} for {}", shown_url(url));
         return Err(Unanswered::Failed(Failure::new(Kind::HashesUnknown, problem).into()));

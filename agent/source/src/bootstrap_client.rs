@@ -87,7 +87,7 @@ pub enum BootstrapError {
     NoServer(#[from] NoServer),
     #[error("cannot prove this machine's identity to kops-controller: {0}")]
     Authentication(#[from] AuthenticationError),
-    /// The server on this machine that kops-controller calls back cannot start.
+    /// This machine cannot start the server that kops-controller calls back.
     #[error(transparent)]
     Callback(#[from] CallbackServerError),
     #[error("cannot ask kops-controller: {0}")]

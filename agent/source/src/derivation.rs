@@ -128,7 +128,7 @@ impl Derivation {
         Derived { config, problems }
     }
 
-    /// Derives from this cluster and group instead of the cluster and group in the store.
+    /// Derives the configuration from this cluster and group instead of the cluster and group in the store.
     pub fn of_changed(
         &self,
         cluster: &Cluster,

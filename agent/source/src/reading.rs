@@ -115,7 +115,7 @@ pub async fn read(
     for why in configuration.denied.drain(..) {
         match &why {
             StoreError::Forbidden { url, .. } if before.is_without(url) => {
-                log::warn!("this run continues as if the cluster had no such file: {why}");
+                log::warn!("this run continues as if this file did not exist: {why}");
                 without.insert(url.clone());
             }
             // The run cannot continue without the file: the file may exist, and an earlier run may have used it.

@@ -29,7 +29,7 @@ pub struct Failure {
     pub hashes: Option<DifferentHashes>,
 }
 
-/// The hashes of a configuration, spelled as `NodeupConfigHash` in the boot config.
+/// The expected and the actual hash of a configuration, in the format of `NodeupConfigHash` in the boot config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DifferentHashes {
     /// The hash in the boot config.
@@ -259,7 +259,7 @@ impl Kind {
         self == Kind::ImagesMissing
     }
 
-    /// Whether a change of the machine was refused, or has begun and failed.
+    /// Whether a change of the machine was refused or failed.
     pub fn is_of_a_change(self) -> bool {
         matches!(
             self,

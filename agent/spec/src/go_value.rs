@@ -77,10 +77,10 @@ fn joined(above: &str, below: &str) -> String {
     format!("{above}{dot}{below}")
 }
 
-/// The fields that a type does not have.
+/// The fields of a document that the target type does not have.
 #[derive(Debug, Default)]
 struct UnknownFields<'de> {
-    /// The path of the value that is being read, in the document.
+    /// The path of the value that is being read, from the root of the document.
     at: Vec<Part<'de>>,
     paths: Vec<String>,
 }

@@ -26,7 +26,7 @@ pub struct Containerd {
     pub config: ContainerdConfig,
     /// The version that containerd's configuration file declares.
     pub config_version: i64,
-    /// The user's own settings, each with the path of keys in the configuration file.
+    /// The user's own settings. Each has the keys that lead to it in the configuration file, and its value.
     pub config_additions: Vec<(Vec<String>, toml::Value)>,
     /// The programs to install. `None` if the distribution includes them, or if the user skips the installation.
     pub release: Option<ContainerdRelease>,

@@ -27,8 +27,8 @@ struct Keys {
     versions: RangeInclusive<i64>,
     plugin: &'static str,
     table: &'static [&'static str],
-    /// The keys, separated by spaces. The last character of a key marks the type of the key's value ([`TYPES`]). The value of a key without
-    /// such a character is a string.
+    /// The keys, separated by spaces. If the value of a key is not a string, the key ends with the character that marks the value's type
+    /// ([`TYPES`]).
     known: &'static str,
 }
 
@@ -152,8 +152,8 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
     })
 }
 
-/// The name of the type that containerd expects at a path below a plugin or [`FILE`], if `value` has another type. `None` if this module
-/// does not list the path's table.
+/// If containerd expects another type than the type of `value` at this path, returns the name of the expected type. The path is below a
+/// plugin or [`FILE`]. `None` if the type is right, or if this module does not list the path.
 pub(super) fn other_type(plugin: &str, path: &[&str], value: &Value, version: i64) -> Option<&'static str> {
     let (key, table) = path.split_last()?;
     let mut known = Keys::find(plugin, table, version)?.names_and_types();

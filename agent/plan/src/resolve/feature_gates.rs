@@ -145,7 +145,7 @@ impl<'a> Gates<'a> {
     }
 }
 
-/// The parsed line of a gate in the table of gates.
+/// The columns of one feature gate in the table of gates: its state in each release, and the names of the gates that it needs.
 #[derive(Clone, Copy)]
 struct Columns {
     gates: [Option<Gate>; (NEWEST_MINOR - OLDEST_MINOR + 1) as usize],

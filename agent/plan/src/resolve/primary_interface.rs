@@ -44,10 +44,10 @@ fn interface_with_primary_mac(facts: &Facts) -> Result<String, Invalid> {
     match (found.next(), found.next()) {
         (Some(name), None) => Ok(name),
         (Some(one), Some(other)) => Err(Invalid::new(format!(
-            "the primary network interface is not known: {one} and {other} both have its hardware address {mac}"
+            "the primary network interface is not known: {one} and {other} both have the hardware address {mac}"
         ))),
         (None, _) => Err(Invalid::new(format!(
-            "the primary network interface is not known: no interface has its hardware address {mac}"
+            "the primary network interface is not known: no interface has the hardware address {mac}"
         ))),
     }
 }

@@ -133,7 +133,8 @@ fn of_both(field: &str) -> Vec<Place> {
     vec![InGroup(field.to_owned()), InCluster(field.to_owned())]
 }
 
-/// kOps merges the kubelet settings of a group with the cluster's kubelet settings for the group's role.
+/// The places where a kubelet setting can be written. kOps merges the kubelet settings of a group with the cluster's kubelet settings for
+/// the group's role.
 fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
     let mut places = vec![InGroup(format!("spec.kubelet{rest}"))];
     if rest.starts_with(".nodeLabels") {
@@ -151,7 +152,7 @@ fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
     places
 }
 
-/// The constructor of a place in a manifest, the manifest's field with taints, and the taints in this field.
+/// The taints in one field of a manifest: the constructor for places in this manifest, the path of the field, and the taints.
 type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 
 /// Finds the manifest field of each taint. kOps merges and sorts the taints of all manifests, so a taint has different indices in the
@@ -368,7 +369,7 @@ mod tests {
         }
         assert_eq!(place(&repeated_taint("f=:NoSchedule")), in_cluster("spec.kubelet.taints[1]"));
         assert_eq!(place("[***] is no taint"), in_group("spec.taints[1]"));
-        // A problem with a long text is cut.
+        // The text of this problem is so long that it is cut.
         let mut long = group.clone();
         long.spec.taints = vec!["a=:No".to_owned(), "x".repeat(5000), "y".repeat(5000)];
         let problem = taint_problem(&"y".repeat(5000)).unwrap();

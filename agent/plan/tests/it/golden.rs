@@ -214,7 +214,7 @@ fn describe(resource: &Resource) -> (String, String) {
         Resource::HostsEntry(x) => (x.addresses.join(" "), String::new()),
         Resource::Package(_) | Resource::KernelModule(_) | Resource::Group(_) => Default::default(),
         other => {
-            // Rare resources are printed with all their fields except `kind`.
+            // All other kinds of resources are printed with all their fields except `kind`.
             let fields = serde_json::to_value(other).unwrap();
             let fields = fields.as_object().unwrap().iter().filter(|(name, _)| *name != "kind");
             (String::new(), fields.map(|(name, value)| format!("{name}: {value}\n")).collect())

@@ -38,8 +38,8 @@ impl KopsController {
                 return None;
             }
         };
-        // Some servers with one DNS name may be upstream's kops-controller, which does not support renewals. So the request goes to one
-        // address after another until one of them answers with the data.
+        // Some addresses of a DNS name may belong to upstream's kops-controller, which does not support renewals. So the request goes to
+        // one address after another until a server answers with the data.
         let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
         match asking.round(&servers, &trust, accept).await {
             Ok((server, given)) => {

@@ -67,7 +67,7 @@ impl KopsController {
 
 #[derive(Default)]
 struct Outcomes {
-    /// The failures of servers that have slots, but cannot decide now.
+    /// The failures of servers that support slots, but cannot decide about this node's request now.
     troubles: Vec<String>,
     /// The failures of servers that do not answer.
     silence: Vec<String>,
