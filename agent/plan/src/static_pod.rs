@@ -154,7 +154,8 @@ pub(crate) fn read(text: &str) -> Option<Manifest> {
     Some(Manifest { pod, probes: asked.into_iter().filter_map(probe).collect(), host_paths, images })
 }
 
-/// The URL of a container's health probe. The readiness probe is preferred, because it shows more than the liveness probe.
+/// The URL of a container's health probe. The readiness probe is preferred, because a container can be live before it is
+/// ready.
 fn probe(container: Container) -> Option<String> {
     let get = [container.readiness_probe, container.liveness_probe]
         .into_iter()

@@ -54,12 +54,12 @@ pub fn keep_from_reporting(child: &mut Command) {
     }
 }
 
-/// Reports the current step, in words. The next report must follow within [`TIMEOUT`].
+/// Reports the current step to systemd, in words. The next report must follow within [`TIMEOUT`].
 pub fn doing(what: impl Display) {
     waiting(what, TIMEOUT);
 }
 
-/// Reports the current step, in words. The next report must follow within `timeout`.
+/// Reports the current step to systemd, in words. The next report must follow within `timeout`.
 pub fn waiting(what: impl Display, timeout: Duration) {
     if let Some(shared) = LISTENER.get() {
         // `status` removes line breaks, because a line break would start another message to systemd.

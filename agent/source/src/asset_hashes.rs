@@ -78,7 +78,7 @@ const LONGEST_ANSWER: usize = 1 << 20;
 pub struct Told<'a> {
     /// The known hashes, by the URL of the download.
     pub known: &'a mut KnownHashes,
-    /// For messages: the URLs of the downloads whose hash came from the download's own mirror or over plain http.
+    /// For messages: the URLs of some downloads. Their hash came over plain http, or from the mirror that serves the download.
     pub by_mirrors: &'a mut Vec<String>,
 }
 
@@ -158,19 +158,19 @@ pub async fn learn_missing(
 
 struct Answer {
     sha256: String,
-    /// Whether the hash was protected on its way: it came over TLS, or from a server on this machine.
+    /// Whether the hash was protected in transit: it came over TLS, or from a server on this machine.
     is_proven: bool,
     is_of_mirror: bool,
 }
 
 struct List {
     text: String,
-    /// Whether the list was protected on its way: it came over TLS, or from a server on this machine.
+    /// Whether the list of hashes was protected in transit: it came over TLS, or from a server on this machine.
     is_proven: bool,
 }
 
-/// Whether a response from this URL is protected on its way: TLS proves the server's name, or the server is on this machine. `url` is
-/// the URL of an HTTP request, and not the URL of a bucket.
+/// Whether a response from this URL is protected in transit: TLS proves the server's name, or the server is on this machine. `url` is the
+/// URL of an HTTP request, and not the URL of a bucket.
 fn is_protected(url: &Url) -> bool {
     url.scheme() != "http" || is_loopback_server(url)
 }

@@ -264,7 +264,8 @@ impl KopsController {
         asked.map_err(|error| error.not_followed("the program file"))
     }
 
-    /// Requests certificates for these public keys, by name. `accept` converts the certificates.
+    /// Requests a certificate for each public key. `public_keys` has the keys by the name of their certificate. `accept` validates and
+    /// converts the certificates that a server returns, which it also gets by name.
     pub async fn certificates<T>(
         &self,
         public_keys: BTreeMap<String, String>,

@@ -237,7 +237,7 @@ async fn roles(
     Ok(roles)
 }
 
-/// The bootstrap channel, and the manifests that a derivation needs, by their path in the channel.
+/// The bootstrap channel, and the manifests from which a node's configuration is derived. Each manifest comes with its path in the channel.
 type Addons = (Found<String>, Vec<(String, Found<String>)>);
 
 async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons> {

@@ -73,8 +73,8 @@ pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     if !boot.nodeup_config_hash.is_empty()
         && let Err(other) = NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)
     {
-        // If the file is a valid configuration, kOps has written a different one since the hash was pinned. Otherwise the file is wrong or
-        // incomplete.
+        // A valid configuration with another hash means that kOps has written the file again since the hash was pinned. An invalid
+        // configuration means that this is a wrong file, or that the file is incomplete.
         return match whole(&text, &url) {
             Ok(()) => Err(other.into()),
             Err(spoilt) => Err(anyhow::Error::new(spoilt).context(format!(

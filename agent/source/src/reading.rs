@@ -118,7 +118,7 @@ pub async fn read(
                 log::warn!("this run continues as if this file did not exist: {why}");
                 without.insert(url.clone());
             }
-            // The run cannot continue without the file: the file may exist, and an earlier run may have used it.
+            // The file may exist, and an earlier run may have used it. So the run cannot continue without the file.
             _ => return Err(why.into()),
         }
     }
@@ -255,7 +255,8 @@ fn is_not_found(error: &anyhow::Error) -> bool {
     kind_of(error) == Kind::StoreNotFound
 }
 
-/// Reads the keysets, secrets and manifests that the configuration refers to. `unwritten` replaces a missing manifest.
+/// Reads the keysets, secrets and manifests that the configuration refers to. If `unwritten` is set, this text
+/// replaces each manifest that the store lacks.
 async fn complete(
     store: &Store,
     base: &str,

@@ -70,7 +70,7 @@ pub fn kind_of_chain<'a>(
     causes.into_iter().find_map(of_cause).unwrap_or(Kind::Other)
 }
 
-/// The hashes of the first cause that has hashes.
+/// The two hashes that differ, from the first error in the chain that has them. `None` if no error has them.
 pub fn hashes_of_chain<'a>(
     mut causes: impl Iterator<Item = &'a (dyn StdError + 'static)>,
 ) -> Option<&'a DifferentHashes> {
@@ -206,7 +206,7 @@ kinds! {
     CertificateChanged "5204" Again
     CertificateInvalid "5205" Configuration
     KeyUnusable "5206" Again
-    // Failures of pacing.
+    // Failures to get a slot, to drain the node, or to reboot the machine.
     NoSlot "6001" Again
     AnotherNotReady "6002" Again
     SlotsUnknown "6003" Again

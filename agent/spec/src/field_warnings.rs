@@ -134,8 +134,8 @@ fn add_known_below(
     }
 }
 
-/// Adds to `found` a field and the fields below it, if they match a pattern. `part` is the last part of `path`, and each pattern begins
-/// with this part.
+/// Adds to `found` this field, if it matches a pattern, and the matching fields below it. `part` is the last part of `path`. The first part
+/// of a pattern must match `part`.
 fn add_known(
     field: &Value,
     path: &str,

@@ -56,7 +56,7 @@ impl Containerd {
         self.nvidia_driver_package.is_some() && distribution.project != Project::Ubuntu
     }
 
-    /// The reason why the downloaded containerd cannot start on this distribution, and what to set instead. `None` if no reason is known.
+    /// The reason why the downloaded containerd cannot start on this distribution, and advice for the user. `None` if no reason is known.
     pub fn unfit_for(&self, distribution: &Distribution) -> Option<(String, &'static str)> {
         let release = self.release.as_ref()?;
         let glibc = distribution.old_glibc?;

@@ -211,7 +211,7 @@ fn why_ignored(path: &[&str], version: i64) -> Option<(usize, String)> {
             Some(since) => Some((
                 short,
                 format!(
-                    "is not read: {plugin} needs a file of version {since} or newer, but this file has \
+                    "is not read: {plugin} needs a configuration file of version {since} or newer, but this file has \
                      version {version}; remove the setting, or use a newer containerd"
                 ),
             )),
@@ -344,9 +344,9 @@ mod tests {
                 Some("a setting of io.containerd.cri.v1.runtime"),
             ),
             (&["plugins", CRI_OF_1, "stream_server_port"], 4, None),
-            (&["plugins", CRI_IMAGES, "registry"], 2, Some("needs a file of version 3")),
+            (&["plugins", CRI_IMAGES, "registry"], 2, Some("file of version 3")),
             (&["plugins", CRI_IMAGES, "registry", "config_path"], 3, None),
-            (&["plugins", "io.containerd.server.v1.grpc", "address"], 3, Some("needs a file of version 4")),
+            (&["plugins", "io.containerd.server.v1.grpc", "address"], 3, Some("file of version 4")),
             (&["plugins", "io.containerd.grpc.v1.cry", "x"], 4, Some("has no plugin")),
             (&["debug", "level"], 4, None),
             (

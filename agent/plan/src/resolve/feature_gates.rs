@@ -22,7 +22,7 @@ const NEWEST_MINOR: u64 = 36;
 /// Since this minor version, a component exits if a gate is on and needs another gate that is off.
 const CHECKS_NEEDS: u64 = 36;
 
-/// The state of a gate in a release.
+/// The state of a feature gate in one Kubernetes release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gate {
     stage: char,
@@ -191,8 +191,8 @@ impl Columns {
     }
 }
 
-/// Parses the gates of `field`. Adds a problem for each wrong gate. Also adds a problem if a gate that `gates` does not name is on, but
-/// needs a gate that is off. Such a gate is on by default, by `AllAlpha` or by `AllBeta`.
+/// Parses the gates of `field`. Adds a problem for each wrong gate. Also checks the gates that `gates` does not name but that are on by
+/// default, by `AllAlpha` or by `AllBeta`. Adds a problem if one of them needs a gate that is off.
 pub(super) fn read(
     field: &str,
     gates: &BTreeMap<String, String>,
@@ -310,7 +310,7 @@ mod tests {
         for version in ["1.29.0", "1.30.0", "1.31.0"] {
             assert!(told(version, &[("NoSuchGate", "true")]).contains("correct or remove it"), "{version}");
         }
-        // For a newer release, the gates are unknown.
+        // The agent's table of gates ends before this release. So the agent accepts every gate.
         assert_eq!(told("1.37.0", &[("NoSuchGate", "true")]), "");
     }
 

@@ -284,7 +284,8 @@ pub(super) fn derives_max_pods(config: &NodeupConfig) -> bool {
 }
 
 /// The maximum number of pods on this node. If each pod has an address of one of the machine's network interfaces, the instance type
-/// limits the number. The first address of each interface is the node's own, and two pods use the node's network.
+/// limits the number. The first address of each interface is the node's own, so no pod can have it. Two pods need no such address, because
+/// they use the node's network.
 fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, Invalid> {
     if !derives_max_pods(basis.config) {
         return Ok(basis.config.kubelet_config.max_pods);

@@ -90,7 +90,7 @@ impl KubernetesVersion {
         self.minor
     }
 
-    /// Whether the version is an alpha, a beta, a release candidate, or a build after one of these.
+    /// Whether the version is an alpha, a beta, a release candidate, or a development build, such as `1.36.0-alpha.1.30+abc`.
     pub fn is_pre_release(&self) -> bool {
         self.is_pre_release
     }

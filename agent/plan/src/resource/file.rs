@@ -75,7 +75,7 @@ pub enum FreeText {
     /// The values of environment variables in a pod's manifest.
     Variables,
     /// The numbers of the lines that are free text, from 0. All other lines are public. If the agent did not write the file that is now on
-    /// the node, outputs show only the lines of that file that equal a public line of this text.
+    /// the node, these numbers do not apply to that file. Outputs then show only its lines that equal a public line of this text.
     Lines(BTreeSet<usize>),
 }
 

@@ -63,7 +63,7 @@ fn yes() -> bool {
 #[serde(rename_all = "camelCase")]
 pub struct BindMount {
     pub source: String,
-    /// The second path.
+    /// The second path, at which the directory is also mounted.
     pub path: String,
     /// Mount options (`exec`, `nosuid`, `nodev`).
     pub options: Vec<String>,
@@ -109,7 +109,7 @@ pub struct KernelModule {
 /// The IPv6 prefix for the addresses of this node's pods. The machine requests the prefix from the cloud.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipv6Prefix {
-    /// The name of this resource. A node has at most one resource of this kind.
+    /// The agent always uses the name `prefix`, because a node has at most one resource of this kind.
     pub name: String,
 }
 

@@ -250,7 +250,7 @@ fn index(rest: &str) -> Option<(usize, &str)> {
     Some((index.parse().ok()?, rest))
 }
 
-/// In a node's configuration, the cluster's packages come before the group's packages.
+/// The manifest field of a package in a node's configuration, where the cluster's packages come before the group's packages.
 fn of_package(rest: &str, cluster: &Cluster) -> Option<Place> {
     let (index, rest) = index(rest)?;
     Some(match index.checked_sub(cluster.spec.packages.len()) {

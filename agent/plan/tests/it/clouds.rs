@@ -216,7 +216,7 @@ pub fn merge(into: &mut Value, changes: &Value) {
     }
 }
 
-/// The hash of a file is the hash of its URL, so that a test detects swapped files.
+/// Made-up hashes. The hash of each file is the hash of the file's URL, so that a test detects swapped files.
 pub struct HashOfUrl;
 
 impl AssetHashes for HashOfUrl {
@@ -273,7 +273,8 @@ fn manifest(url: &str) -> &'static str {
     }
 }
 
-/// Formats a document as kOps does, in YAML. Documents in JSON would hide errors with NEL, which is a line break only in YAML.
+/// Formats a document in YAML, as kOps does. With JSON, the tests would miss errors with the character NEL (U+0085), which is a line break
+/// only in YAML.
 fn document(value: &Value) -> String {
     go_yaml::value_to_string(value)
 }

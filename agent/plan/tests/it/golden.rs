@@ -191,7 +191,7 @@ fn difference(old: &str, new: &str) -> String {
     out
 }
 
-/// A resource's text in a snapshot: the part beside the resource's name, and the part below the name.
+/// A resource's text in a snapshot. Returns the text that follows the resource's id on the same line, and the text of the lines below.
 fn describe(resource: &Resource) -> (String, String) {
     match resource {
         Resource::File(file) => describe_file(file),

@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes one round of requests, and each request fails with `fails`. Returns the ports of the requests, and the failures.
+    /// Makes one round of requests. `fails` makes the failure of each request. Returns the ports of the requests, and the failures.
     async fn ports_asked(servers: &[Server], fails: impl Fn() -> Failure) -> (Vec<u16>, Failures) {
         let ports = RefCell::new(Vec::new());
         let ask = async |_: &Server, address: SocketAddr| {

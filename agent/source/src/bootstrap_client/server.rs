@@ -49,7 +49,7 @@ pub enum NoServer {
          {problem}; use a URL such as https://kops-controller.internal.CLUSTER:3988/"
     )]
     Url { url: String, problem: String },
-    /// Without a certificate of an authority, the agent could not detect an impostor.
+    /// Without an authority's certificate, the agent could not detect a server that only pretends to be kops-controller.
     #[error(
         "the boot config's ConfigServer.CACertificates has no certificate of an authority, so this machine cannot verify \
          kops-controller; give this instance the user-data that `kops update cluster --yes` writes"

@@ -178,8 +178,8 @@ pub(super) fn kube_scheduler<'a>(basis: &Basis<'a>) -> Option<Component<'a>> {
     })
 }
 
-/// kubelet's settings. The checked files do not include the file of `bootstrapKubeconfig`. kubelet does not need this
-/// file, because kOps gives kubelet a kubeconfig.
+/// kubelet's settings that name files. `bootstrapKubeconfig` is not among them: kubelet does not need this file, because
+/// kOps gives kubelet a kubeconfig.
 pub(super) fn kubelet<'a>(basis: &Basis<'a>) -> Component<'a> {
     let config = &basis.config.kubelet_config;
     let resolver = config.resolv_conf.as_deref().unwrap_or_default();
