@@ -79,7 +79,8 @@ impl Need {
     }
 }
 
-/// Fails if the manifest of a static pod is not YAML, because its images are then unknown.
+/// The files, images, packages and package sources that the node needs. Fails if the manifest of a static pod is not YAML, because the
+/// pod's images are then unknown.
 pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>, Failure> {
     let distro = &node.facts.distro;
     let package = |name: &str| Need::of_distribution(NeedKind::Package, name, distro);

@@ -140,7 +140,7 @@ pub struct NodeConfig {
     pub volume_mounts: Vec<Mount>,
     /// The images to load from archives.
     pub images: Vec<Image>,
-    /// The archive of the standard CNI plugins, if they are installed.
+    /// The archive of the standard CNI plugins. `None` if the network has its own plugins.
     pub cni_plugins: Option<Asset>,
     /// Ports of Services, as `first-last` or as one port. The kernel must not use these ports for outgoing
     /// connections.

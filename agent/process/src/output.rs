@@ -61,7 +61,7 @@ pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
 }
 
-/// The object of [`print_json`], as one line.
+/// The JSON object that [`print_json`] prints, but on one line.
 pub fn json_line<T: Serialize>(value: &T) -> Result<String> {
     let json = serde_json::to_string(value)?;
     let json = match with_version(&json, ["", ""]) {

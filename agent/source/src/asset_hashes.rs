@@ -314,7 +314,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     Ok(body.and_then(|body| String::from_utf8(body).ok()).map(|text| List { text, is_proven }))
 }
 
-/// Reads a list of hashes from a local folder that replaces a bucket.
+/// Reads a list of hashes from a local file. A `file` URL means that a local folder replaces a bucket. `None` if the file cannot be read.
 fn read_list(url: &reqwest::Url) -> Option<String> {
     let file = std::fs::File::open(url.to_file_path().ok()?).ok()?;
     let mut text = String::new();

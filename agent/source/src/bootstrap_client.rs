@@ -48,9 +48,9 @@ pub use slot::NoAnswer;
 /// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest pause between two rounds if nothing listens at any address. The pause is short, because such a round loads no server. This
-/// machine only makes a new proof of its identity. With a longer pause, a machine that boots together with its control plane would join
-/// late.
+/// The longest pause between two rounds of requests if nothing listens at any address. The pause can be short, because such a round causes
+/// no load on a server: this machine only makes a new proof of its identity. With a longer pause, a machine that boots together with its
+/// control plane would join late.
 const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why kops-controller did not give the requested data.
@@ -113,7 +113,7 @@ impl Failing for BootstrapError {
 }
 
 impl BootstrapError {
-    /// Converts the error about a node that is already registered: no server gives `what` to such a node. Other errors stay unchanged.
+    /// Converts `AlreadyRegistered` into `NotFollowed`, because no server gives `what` to a registered node. Other errors stay unchanged.
     fn not_followed(self, what: &'static str) -> BootstrapError {
         match self {
             BootstrapError::AlreadyRegistered { server, .. } => BootstrapError::NotFollowed { server, what },
@@ -143,7 +143,7 @@ fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Inval
 /// A client with which one machine sends requests to the kops-controllers of the machine's cluster.
 #[derive(Clone, Debug)]
 pub struct KopsController {
-    /// The URLs of the servers. Each server gives equivalent answers.
+    /// The URLs of the servers. All servers give equivalent answers.
     servers: Vec<String>,
     /// The name in the servers' certificates. Empty if the name is the host of the URL.
     tls_server_name: String,
@@ -233,7 +233,7 @@ impl KopsController {
         KopsController { tpm, ..self }
     }
 
-    /// This machine's configuration and the URL of the server that gave it. The URL comes first.
+    /// The URL of the server that answered, and this machine's configuration.
     pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
         self.ask("its configuration", &BootstrapRequest::for_node_config(), configuration_of).await
     }
@@ -252,8 +252,8 @@ impl KopsController {
         asked.map_err(|error| error.not_followed("the current configuration"))
     }
 
-    /// The URL of the server, and the text of the state store's program file. Fails with kOps' own kops-controller and older versions of
-    /// kops-agent, because they do not give the file.
+    /// The URL of the server that answered, and the text of the state store's program file, which names a kops-agent program. Fails if the
+    /// server is kOps' own kops-controller or an older kops-agent, because such a server does not give the file.
     pub async fn program_file(&self) -> Result<(String, String), BootstrapError> {
         let accept = |answer: BootstrapResponse| {
             answer.program.ok_or_else(|| {

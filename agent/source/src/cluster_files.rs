@@ -226,7 +226,8 @@ async fn roles(
     }
     let folder = format!("{base}/instancegroup");
     let listed = store.list(&folder).await.context(
-        "finding the cluster's instance groups, on which labels of control-plane nodes depend; not needed with --config-from nodeup-config",
+        "finding the cluster's instance groups, because labels of control-plane nodes depend on them; this step is not needed with \
+         --config-from nodeup-config",
     )?;
     let others = listed.into_iter().filter(|name| name != own_name);
     let role = async |name: String| {

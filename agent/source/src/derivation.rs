@@ -197,7 +197,7 @@ impl Failing for Incomplete {
 }
 
 impl Derived {
-    /// The bytes that kOps would write. Fails if there is a problem, or if the hash of a download is unknown.
+    /// The nodeupconfig.yaml that kOps would write, byte for byte. Fails if there is a problem, or if the hash of a download is unknown.
     pub fn whole(self) -> Result<String, Incomplete> {
         if !self.problems.is_empty() {
             return Err(Incomplete::Wrong(self.problems));
@@ -212,7 +212,7 @@ impl Derived {
         derive::unhashed(&self.config)
     }
 
-    /// The bytes that kOps would write.
+    /// The nodeupconfig.yaml that kOps would write, byte for byte if the hashes of all downloads are known.
     pub fn text(&self) -> String {
         go_yaml::to_string(&self.config)
     }

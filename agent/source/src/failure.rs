@@ -40,8 +40,8 @@ pub const FINDERS: &[Finder] = &[
     kind_as::<NoRandomness>,
 ];
 
-/// The kind of an error about a key or certificate that does not come from a plan. Such an error does not prove that the configuration is
-/// wrong.
+/// The kind of an error about a key or certificate, if the error does not come from a plan. Such an error does not prove that the
+/// configuration is wrong.
 fn of_key(cause: &(dyn Error + 'static)) -> Option<Kind> {
     cause.is::<CertificateError>().then_some(Kind::KeyUnusable)
 }

@@ -68,7 +68,8 @@ pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Opt
     }
 }
 
-/// Parses the file, if it has the hash that the boot config pins. If the boot config pins no hash, any configuration is accepted.
+/// Parses a nodeupconfig. Fails if its hash differs from the hash that the boot config pins. If the boot config pins no hash, every
+/// nodeupconfig is accepted.
 pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     if !boot.nodeup_config_hash.is_empty()
         && let Err(other) = NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)

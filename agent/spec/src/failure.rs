@@ -25,7 +25,7 @@ pub enum Remedy {
 pub struct Failure {
     pub kind: Kind,
     message: String,
-    /// Both hashes, if the failure is that the hash of a configuration differs from the hash in the boot config.
+    /// Set only if the failure is about a configuration whose hash differs from the hash in the boot config.
     pub hashes: Option<DifferentHashes>,
 }
 
@@ -246,9 +246,9 @@ impl Kind {
         matches!(self.remedy(), Remedy::Environment | Remedy::Usage)
     }
 
-    /// Whether the run has finished and pods can run on the machine despite the failure, because neither the container runtime nor kubelet
-    /// failed. If only images are missing, a run at boot retries ([`Kind::misses_images`]). After any other failure in this list, the run
-    /// at boot ends, because other stages of the boot wait for it. Then the timer's next run, or the run at the next boot, retries.
+    /// Whether pods can run on the machine despite the failure: the run has finished, and neither the container runtime nor kubelet failed.
+    /// If only images are missing, a run at boot retries ([`Kind::misses_images`]). After the other two failures, a run at boot ends,
+    /// because other stages of the boot wait for it. The timer's next run, or the run at the next boot, then retries.
     pub fn leaves_a_working_node(self) -> bool {
         matches!(self, Kind::UnitsFailed | Kind::ResourcesFailed | Kind::ImagesMissing)
     }
@@ -285,7 +285,7 @@ impl Kind {
         matches!(self, Kind::RolledBack | Kind::FailedBefore)
     }
 
-    /// Whether a run stopped before a change because of pacing. For example, the run got no slot, or the node could not be drained.
+    /// Whether a run stopped before a change that could not begin yet. For example, the run got no slot, or the node could not be drained.
     pub fn is_not_paced(self) -> bool {
         matches!(
             self,

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, map};
 use crate::field_warnings::LONGEST_NAME;
 use crate::terminal::shortened;
 
-/// A document, or a part of a document, that is read by Go's rules.
+/// A document, or a part of a document, that this module decodes by the rules of Go's decoder.
 #[derive(Clone, Copy)]
 struct GoValue<'de, 'u> {
     value: &'de Value,

@@ -65,7 +65,7 @@ impl Containerd {
         let is_unfit = ContainerdVersion::parse(version)?.needs_glibc_2_34() && !name.contains("static");
         is_unfit.then(|| {
             let what = format!(
-                "containerd {version} of {name} needs glibc 2.34, and this distribution has glibc {glibc}: containerd would not start"
+                "containerd {version} from {name} needs glibc 2.34, and this distribution has glibc {glibc}, so containerd would not start"
             );
             (what, UNFIT_ADVICE)
         })

@@ -90,7 +90,7 @@ pub(super) struct Versions {
     pub(super) readable: Option<i64>,
 }
 
-/// Checks a configuration file that the user wrote completely.
+/// Checks the user's complete configuration file (`configOverride`), which kOps writes in place of its own file.
 pub(super) fn check_file(field: &str, text: &str, versions: Versions, problems: &mut Problems) {
     let file: Table = match text.parse() {
         Ok(file) => file,

@@ -32,7 +32,8 @@ struct Keys {
     known: &'static str,
 }
 
-/// For each type of value except strings: the character that marks the type at the end of a known key, and the type's name in messages.
+/// The types of values except strings. The character at the end of a known key marks the type of the key's value. The text is the type's
+/// name in messages.
 const TYPES: [(char, &str); 4] =
     [('?', "true or false"), ('#', "a whole number"), ('*', "a list of strings"), ('/', "a table")];
 const STRING: &str = "a string";
@@ -126,8 +127,9 @@ const TABLES: [Keys; 32] = [
     Keys { versions: OF_BOTH, plugin: OVERLAYFS, table: &[], known: "mount_options* root_path slow_chown? sync_remove? upperdir_label?" },
 ];
 
-/// Finds the first unknown key of a path below a plugin or [`FILE`]. Returns the number of keys up to and including this key, and advice.
-/// `None` if all keys are known, or if this module does not list the tables on the path.
+/// Finds the first unknown key of a path. The path begins at the table of `plugin`, or at the top level of the file if `plugin` is
+/// [`FILE`]. Returns the number of keys up to and including the unknown key, and advice. `None` if all keys are known, or if this module
+/// does not list the tables on the path.
 pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usize, String)> {
     (0..path.len()).find_map(|at| {
         let key = path[at];

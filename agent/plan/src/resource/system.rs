@@ -67,7 +67,7 @@ pub struct BindMount {
     pub path: String,
     /// Mount options (`exec`, `nosuid`, `nodev`).
     pub options: Vec<String>,
-    /// Whether mounts below the directory are mounted at the second path too.
+    /// Whether the mounts below `source` are also mounted below `path`.
     pub recursive: bool,
 }
 

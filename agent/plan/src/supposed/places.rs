@@ -158,7 +158,7 @@ type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 /// Finds the manifest field of each taint. kOps merges and sorts the taints of all manifests, so a taint has different indices in the
 /// configuration and in its manifest.
 struct Taints {
-    /// The place of the first taint with each problem, by the problem's text.
+    /// For the text of each problem, the place of the first taint with this problem.
     of_problem: BTreeMap<String, Place>,
     /// The place of the first wrong taint, or of the first taint if no taint is wrong. `of_problem` lacks a problem if the problem's text
     /// hides the taint. Such a problem gets this place.

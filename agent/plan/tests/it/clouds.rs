@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 macro_rules! clouds {
     ($($name:literal),*) => {
-        /// Every cloud, with its changes to the example cluster.
+        /// The name of every cloud, and the cloud's changes to the documents of `tests/example`.
         pub const CLOUDS: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../../tests/golden/clouds/", $name, ".yaml")))),*];
     };
@@ -229,8 +229,8 @@ pub fn hash_of_url(url: &str) -> String {
     sha256_hex(url.as_bytes())
 }
 
-/// The certificate of a keyset as PEM. Certificates differ only in the name, so that a test detects swapped certificates. Their signatures
-/// are invalid, but the code under test does not check them.
+/// The certificate of a keyset as PEM. The certificates of two keysets differ only in the names of the issuer and the subject, so that a
+/// test detects swapped certificates. Their signatures are invalid, but the code under test does not check the signatures.
 pub fn certificate(keyset: &str) -> String {
     const NAME: &[u8] = b"service-account";
     let base64: String = CERTIFICATE.lines().filter(|line| !line.starts_with('-')).collect();

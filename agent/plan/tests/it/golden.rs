@@ -14,7 +14,8 @@ use kops_agent_plan::resource::{
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
-/// The snapshots of all other machines refer to the texts of these machines. The second machine also refers to the first.
+/// The snapshots of all other machines refer to the texts of these two machines. The snapshot of the second machine refers to the texts of
+/// the first machine.
 const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
 /// A text with fewer than this many lines is printed completely. A longer text may be replaced by a reference to an equal text of another
 /// machine.
@@ -169,8 +170,8 @@ fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> Str
         .unwrap_or_else(|| body.to_owned())
 }
 
-/// The lines that differ between two texts, marked with `-` and `+`. Before each group of marked lines comes the unmarked line that
-/// precedes the group.
+/// The lines that differ between two texts, marked with `-` and `+`. The result also has the line before each group of differing lines,
+/// without a mark.
 fn difference(old: &str, new: &str) -> String {
     let mut out = String::new();
     let mut before = None;

@@ -98,9 +98,9 @@ pub(super) enum Failure {
     #[error("it answers with {status}{line}{advice}")]
     Refused {
         status: u16,
-        /// The first line of the answer. It begins with punctuation.
+        /// The first line of the answer, as ` (LINE)`. Empty if the answer has no such line.
         line: String,
-        /// The remedy. It begins with punctuation.
+        /// The remedy, after `; `. Empty if there is no advice.
         advice: &'static str,
     },
     #[error("its answer {0}")]
@@ -241,7 +241,7 @@ impl Server {
     }
 }
 
-/// Removes the placeholder addresses.
+/// Removes the placeholder addresses. Fails if all addresses are placeholders.
 fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
     let used: Vec<IpAddr> = found.iter().copied().filter(|address| !PLACEHOLDERS.contains(address)).collect();
     match found.first() {
