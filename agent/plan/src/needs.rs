@@ -26,7 +26,7 @@ pub struct Need {
     /// Whether this file is the signing key of a package source. Nodes do not check its hash.
     pub is_signing_key: bool,
     pub mirrors: Vec<String>,
-    /// The distribution that installs a package, such as `ubuntu-24.04`.
+    /// The distribution that needs the package or the package source, such as `ubuntu-24.04`. `None` for files and images.
     pub distribution: Option<String>,
 }
 
@@ -79,7 +79,8 @@ impl Need {
     }
 }
 
-/// Fails if the manifest of a static pod is not YAML, because its images are then unknown.
+/// The files, images, packages and package sources that the node needs. Fails if the manifest of a static pod is not YAML, because the
+/// pod's images are then unknown.
 pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>, Failure> {
     let distro = &node.facts.distro;
     let package = |name: &str| Need::of_distribution(NeedKind::Package, name, distro);
@@ -135,8 +136,8 @@ fn images_of_file(file: &File) -> Result<BTreeSet<String>, Failure> {
             collect_images(&document, &mut images);
         }
     } else {
-        // A user may replace the configuration by a text that is not TOML. containerd then reads no image from the
-        // text.
+        // A user may replace containerd's configuration by a text that is not TOML. Then containerd reads no image
+        // from this text.
         images.extend(sandbox_image(&text.parse().unwrap_or_default()));
     }
     Ok(images)

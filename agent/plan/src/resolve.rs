@@ -94,7 +94,7 @@ pub struct Inputs {
     pub facts: Facts,
     /// The kOps version from a source outside the configuration; `None` if no source has it.
     pub kops_version: Option<Told>,
-    /// The names of the files in archives that this machine has downloaded.
+    /// For each archive that this machine has downloaded, the names of the files in it.
     pub archives: ArchiveFiles,
 }
 
@@ -140,7 +140,7 @@ pub struct NodeConfig {
     pub volume_mounts: Vec<Mount>,
     /// The images to load from archives.
     pub images: Vec<Image>,
-    /// The archive of the standard CNI plugins, if they are installed.
+    /// The archive of the standard CNI plugins. `None` if the network has its own plugins.
     pub cni_plugins: Option<Asset>,
     /// Ports of Services, as `first-last` or as one port. The kernel must not use these ports for outgoing
     /// connections.

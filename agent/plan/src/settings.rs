@@ -37,7 +37,7 @@ pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     }
 }
 
-/// Converts a name to lower case with only letters and digits. The result is equal for a flag and its field.
+/// Converts a name to lower case with only letters and digits. A flag and its field have the same result.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
 }

@@ -18,7 +18,7 @@ pub struct StaticPod {
     /// The pod's name in the manifest. kubelet appends the node's name.
     pub name: String,
     pub containers: BTreeSet<String>,
-    /// Seconds that the containers have to stop.
+    /// Seconds that the containers get to stop before kubelet kills them.
     pub termination_grace_period_seconds: u64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Manifest {
     pub(crate) pod: StaticPod,
     /// The URLs on this machine that kubelet probes.
     pub(crate) probes: Vec<String>,
-    /// The host paths that the pod mounts, without `/`.
+    /// The host paths that the pod mounts. A mount of the whole host (`/`) is left out.
     pub(crate) host_paths: Vec<String>,
     pub(crate) images: BTreeSet<String>,
 }
@@ -154,7 +154,8 @@ pub(crate) fn read(text: &str) -> Option<Manifest> {
     Some(Manifest { pod, probes: asked.into_iter().filter_map(probe).collect(), host_paths, images })
 }
 
-/// The URL of a container's health probe. The readiness probe is preferred, because it shows more than the liveness probe.
+/// The URL of a container's health probe. The readiness probe is preferred, because a container can be live before it is
+/// ready.
 fn probe(container: Container) -> Option<String> {
     let get = [container.readiness_probe, container.liveness_probe]
         .into_iter()

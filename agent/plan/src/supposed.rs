@@ -119,7 +119,8 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     }
     for warning in once(told.iter().flat_map(|(_, problems)| problems.warnings())) {
         let has = |problems: &Problems| problems.may_have_warning(warning);
-        // The warnings of a machine with problems may be incomplete. So a machine with problems is left out here if it lacks this warning.
+        // A machine with problems may have an incomplete list of warnings. If such a machine lacks this warning, it is unknown whether the
+        // machine would have the warning. So the warning's text ignores this machine.
         let decided = told.iter().filter(|(_, problems)| problems.is_empty() || has(problems));
         merged.warn(warning.field.clone(), with_names(warning, decided, has));
     }
@@ -138,19 +139,21 @@ pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
         name.len() <= LONGEST_LABEL
             && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     };
-    // The name of a control-plane group stays, because etcd's members refer to the group by name. An invalid name stays, because it can
-    // itself be a problem.
+    // The copy keeps the name of a control-plane group, because etcd's members refer to the group by name. The copy also keeps an invalid
+    // name, because the name can itself be a problem.
     if spec.role == InstanceGroupRole::ControlPlane || !is_valid(&metadata.name) {
         decisive.metadata.name.clone_from(&metadata.name);
     }
     decisive
 }
 
-/// Returns the problems that all completed forms of a cluster have, by field. A completed form has the fields that kOps would add.
+/// Returns the problems that all completed forms of a cluster share. A completed form is the cluster with the fields that kOps would add.
+/// `told` has the problems of each form.
 ///
-/// The result has a field only if every completed form has a problem or a warning for the field. The result has a problem for the field if
-/// every form has one, and otherwise a warning. If a form's list of problems is cut, the form counts as if it had a problem for every
-/// field. The function stops early if no field is left.
+/// The forms are compared by field. If every form has a problem for a field, the result has a problem for this field. If every form has a
+/// problem or a warning for a field, but some forms have only a warning, the result has a warning. All other fields are left out. If a
+/// form's list of problems is cut, the form counts as if it had a problem for every field. The function stops early if the result can only
+/// be empty.
 pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<Problems, E> {
     let mut told = told.into_iter();
     let mut common = told.next().transpose()?.unwrap_or_default();
@@ -162,7 +165,7 @@ pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<
 }
 
 fn of_both(one: &Problems, other: &Problems) -> Problems {
-    // The result is taken from `one`. If only one of the lists is complete, it becomes `one`, because a cut list may lack problems.
+    // The result has only entries of `one`. If exactly one list is complete, this list becomes `one`, because a cut list may lack problems.
     let (one, other) = if one.has_more() && !other.has_more() { (other, one) } else { (one, other) };
     let fields: BTreeSet<&str> = other.iter().map(|problem| problem.field.as_str()).collect();
     let warned: BTreeSet<&str> = other.warnings().iter().map(|warning| warning.field.as_str()).collect();

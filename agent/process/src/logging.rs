@@ -162,7 +162,7 @@ impl Log for Lines {
             Level::Warn => "warning: ",
             Level::Info | Level::Debug | Level::Trace => "",
         };
-        // A closed standard error must not end a converge.
+        // A write to a closed standard error fails. The converge must continue nevertheless.
         let _ = writeln!(std::io::stderr().lock(), "{prefix}{}", record.args());
     }
 

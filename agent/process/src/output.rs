@@ -55,13 +55,13 @@ pub fn plain_lines(text: &str) -> String {
 /// The version of the JSON that commands print. Removing a field or changing its meaning increases the version.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Prints a result as JSON without terminal control characters: an object with `schemaVersion`. A list becomes the field `items` of the
-/// object. Every command prints JSON with this function, or with [`json_line`] if it prints repeatedly.
+/// Prints a result as a JSON object with the field `schemaVersion`, and without terminal control characters. If the result is a list, it
+/// becomes the field `items` of the object. Every command prints JSON with this function, or with [`json_line`] if it prints repeatedly.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
 }
 
-/// The object of [`print_json`], as one line.
+/// The JSON object that [`print_json`] prints, but on one line.
 pub fn json_line<T: Serialize>(value: &T) -> Result<String> {
     let json = serde_json::to_string(value)?;
     let json = match with_version(&json, ["", ""]) {
@@ -80,7 +80,7 @@ fn json_text<T: Serialize>(value: &T) -> Result<String> {
     Ok(plain_json(&json) + "\n")
 }
 
-/// The object that is printed for a list.
+/// The JSON object around a printed list. A list needs this object, because only an object can have the field `schemaVersion`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct List<'a, T> {

@@ -93,7 +93,7 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             assert_eq!(holder(port).unwrap(), Holder::ThisProgram);
             drop(listener);
-            // If another test starts a child process, the child has a copy of the listener until its exec.
+            // If another test starts a child process, the child has a copy of the listener until its exec. So the port may not be free yet.
             let deadline = Instant::now() + Duration::from_secs(60);
             while holder(port).unwrap() != Holder::Free {
                 assert!(Instant::now() < deadline, "{:?}", holder(port));

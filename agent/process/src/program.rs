@@ -19,9 +19,10 @@ const OF_PACKAGES: &str = "/usr/bin/kops-agent";
 /// The beginning of a command of this program in a text.
 const COMMAND: &str = "`kops-agent ";
 
-/// The environment variable for a new program that is tried under a temporary name. Its value is the path at which the program will be
-/// installed. [`path`] then returns this path, so the new program plans the same units as after its installation. The variable affects only
-/// a program with the temporary name that belongs to this path. So it cannot mislead an installed program.
+/// The environment variable for a new program that runs under a temporary name before it is installed. The value is the path at which the
+/// program will be installed. [`path`] then returns this path, so the new program plans the same units as after its installation. The
+/// variable has an effect only if the program's file has the temporary name for this path. So the variable cannot mislead an installed
+/// program.
 pub const PATH_TO_BE: &str = "KOPS_AGENT_PATH_TO_BE";
 
 /// The path from which this program was started. After an upgrade, the file at this path is the new program.

@@ -28,7 +28,7 @@ const BEATS: u32 = 3;
 /// The maximum length of a status, in characters. `systemctl status` cannot show a longer text usefully in one line.
 const LONGEST_STATUS: usize = 300;
 
-/// The variables by which systemd lets this process report (sd_notify(3), sd_watchdog_enabled(3)).
+/// The environment variables in which systemd tells a process where and how often to send reports (sd_notify(3), sd_watchdog_enabled(3)).
 const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 static LISTENER: OnceLock<Arc<Shared>> = OnceLock::new();
@@ -54,12 +54,12 @@ pub fn keep_from_reporting(child: &mut Command) {
     }
 }
 
-/// Reports the current step, in words. The next report must follow within [`TIMEOUT`].
+/// Reports the current step to systemd, in words. The next report must follow within [`TIMEOUT`].
 pub fn doing(what: impl Display) {
     waiting(what, TIMEOUT);
 }
 
-/// Reports the current step, in words. The next report must follow within `timeout`.
+/// Reports the current step to systemd, in words. The next report must follow within `timeout`.
 pub fn waiting(what: impl Display, timeout: Duration) {
     if let Some(shared) = LISTENER.get() {
         // `status` removes line breaks, because a line break would start another message to systemd.

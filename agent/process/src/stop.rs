@@ -44,7 +44,7 @@ pub fn signal_received() -> Result<impl Future<Output = &'static str>> {
     Ok(async move {
         match told.await {
             Ok(signal) => signal,
-            // The thread ends without a signal only if the whole process ends.
+            // The thread ends without a signal only if the whole process ends. So no signal can come any more.
             Err(_) => std::future::pending().await,
         }
     })

@@ -78,13 +78,13 @@ const LONGEST_ANSWER: usize = 1 << 20;
 pub struct Told<'a> {
     /// The known hashes, by the URL of the download.
     pub known: &'a mut KnownHashes,
-    /// For messages: the URLs of the downloads whose hash came from the download's own mirror or over plain http.
+    /// For messages: the URLs of some downloads. Their hash came over plain http, or from the mirror that serves the download.
     pub by_mirrors: &'a mut Vec<String>,
 }
 
-/// Requests the missing hashes of these downloads, for one architecture or for both. Fails after all requests if a hash stays unknown
-/// because no server can be reached, or because a server is busy. A hash that no server knows is no error here: the code that needs the
-/// hash reports it.
+/// Requests the missing hashes of these downloads, for one architecture or for both. A hash may stay unknown because no server can be
+/// reached, or because a server is busy. The function then still requests all other hashes, and fails at the end. A hash that no server
+/// knows is no error here: the code that needs the hash reports it.
 pub async fn learn_missing(
     store: &Store,
     source: &HashSource,
@@ -158,19 +158,19 @@ pub async fn learn_missing(
 
 struct Answer {
     sha256: String,
-    /// Whether the hash was protected on its way: it came over TLS, or from a server on this machine.
+    /// Whether the hash was protected in transit: it came over TLS, or from a server on this machine.
     is_proven: bool,
     is_of_mirror: bool,
 }
 
 struct List {
     text: String,
-    /// Whether the list was protected on its way: it came over TLS, or from a server on this machine.
+    /// Whether the list of hashes was protected in transit: it came over TLS, or from a server on this machine.
     is_proven: bool,
 }
 
-/// Whether a response from this URL is protected on its way: TLS proves the server's name, or the server is on this machine. `url` is
-/// the URL of an HTTP request, and not the URL of a bucket.
+/// Whether a response from this URL is protected in transit: TLS proves the server's name, or the server is on this machine. `url` is the
+/// URL of an HTTP request, and not the URL of a bucket.
 fn is_protected(url: &Url) -> bool {
     url.scheme() != "http" || is_loopback_server(url)
 }
@@ -285,8 +285,8 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         }
         Ok(Some(location)) => location,
         Ok(None) => Location::new(Url::parse(url).context("it is not a URL").map_err(Unanswered::Failed)?),
-        // If this machine may not list a bucket, the bucket gives the same error for a missing object as for a forbidden object. So a
-        // forbidden list counts as missing.
+        // A bucket gives the same error for a missing and for a forbidden object, unless this machine may list the bucket's objects. So a
+        // list of hashes that this machine may not read counts as missing.
         Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -301,7 +301,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         let problem = format!("the server answered {status} for {}", shown_url(url));
         return Err(Unanswered::Busy(Failure::new(Kind::HashesUnknown, problem)));
     }
-    // The list does not count as missing, because only the proxy refused the request. The server may have the list.
+    // The list of hashes does not count as missing, because only the proxy refused the request. The server may have the list.
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         let problem = format!("the proxy answered {status} for {}", shown_url(url));
         return Err(Unanswered::Failed(Failure::new(Kind::HashesUnknown, problem).into()));
@@ -314,7 +314,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     Ok(body.and_then(|body| String::from_utf8(body).ok()).map(|text| List { text, is_proven }))
 }
 
-/// Reads a list of hashes from a local folder that replaces a bucket.
+/// Reads a list of hashes from a local file. A `file` URL means that a local folder replaces a bucket. `None` if the file cannot be read.
 fn read_list(url: &reqwest::Url) -> Option<String> {
     let file = std::fs::File::open(url.to_file_path().ok()?).ok()?;
     let mut text = String::new();

@@ -15,7 +15,7 @@ pub enum Before {
         /// URLs of files that earlier runs could not read. Nothing on this machine depends on these files.
         without: BTreeSet<String>,
     },
-    /// A run or another program has made this machine a node, but the secrets and files that it used are unknown.
+    /// This machine is a node, or may be one, but the secrets and files that earlier runs or other programs used are unknown.
     Unclear,
 }
 

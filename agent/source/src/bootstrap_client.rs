@@ -48,9 +48,9 @@ pub use slot::NoAnswer;
 /// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest pause between two rounds if nothing listens at any address. The pause is short, because such a round loads no server. This
-/// machine only makes a new proof of its identity. With a longer pause, a machine that boots together with its control plane would join
-/// late.
+/// The longest pause between two rounds of requests if nothing listens at any address. The pause can be short, because such a round causes
+/// no load on a server: this machine only makes a new proof of its identity. With a longer pause, a machine that boots together with its
+/// control plane would join late.
 const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why kops-controller did not give the requested data.
@@ -87,7 +87,7 @@ pub enum BootstrapError {
     NoServer(#[from] NoServer),
     #[error("cannot prove this machine's identity to kops-controller: {0}")]
     Authentication(#[from] AuthenticationError),
-    /// The server on this machine that kops-controller calls back cannot start.
+    /// This machine cannot start the server that kops-controller calls back.
     #[error(transparent)]
     Callback(#[from] CallbackServerError),
     #[error("cannot ask kops-controller: {0}")]
@@ -113,7 +113,7 @@ impl Failing for BootstrapError {
 }
 
 impl BootstrapError {
-    /// Converts the error about a node that is already registered: no server gives `what` to such a node. Other errors stay unchanged.
+    /// Converts `AlreadyRegistered` into `NotFollowed`, because no server gives `what` to a registered node. Other errors stay unchanged.
     fn not_followed(self, what: &'static str) -> BootstrapError {
         match self {
             BootstrapError::AlreadyRegistered { server, .. } => BootstrapError::NotFollowed { server, what },
@@ -143,7 +143,7 @@ fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Inval
 /// A client with which one machine sends requests to the kops-controllers of the machine's cluster.
 #[derive(Clone, Debug)]
 pub struct KopsController {
-    /// The URLs of the servers. Each server gives equivalent answers.
+    /// The URLs of the servers. All servers give equivalent answers.
     servers: Vec<String>,
     /// The name in the servers' certificates. Empty if the name is the host of the URL.
     tls_server_name: String,
@@ -223,7 +223,7 @@ impl KopsController {
         KopsController { identity, ..self }
     }
 
-    /// Sets the address for the call-back, because several tests listen on one machine.
+    /// Sets the address for the call-back. Each test needs its own address, because several tests listen on one machine.
     pub fn called_back_at(self, address: SocketAddr) -> KopsController {
         KopsController { called_back_at: [address; 2], ..self }
     }
@@ -233,7 +233,7 @@ impl KopsController {
         KopsController { tpm, ..self }
     }
 
-    /// This machine's configuration and the URL of the server that gave it. The URL comes first.
+    /// The URL of the server that answered, and this machine's configuration.
     pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
         self.ask("its configuration", &BootstrapRequest::for_node_config(), configuration_of).await
     }
@@ -252,8 +252,8 @@ impl KopsController {
         asked.map_err(|error| error.not_followed("the current configuration"))
     }
 
-    /// The URL of the server, and the text of the state store's program file. Fails with kOps' own kops-controller and older versions of
-    /// kops-agent, because they do not give the file.
+    /// The URL of the server that answered, and the text of the state store's program file, which names a kops-agent program. Fails if the
+    /// server is kOps' own kops-controller or an older kops-agent, because such a server does not give the file.
     pub async fn program_file(&self) -> Result<(String, String), BootstrapError> {
         let accept = |answer: BootstrapResponse| {
             answer.program.ok_or_else(|| {
@@ -264,7 +264,8 @@ impl KopsController {
         asked.map_err(|error| error.not_followed("the program file"))
     }
 
-    /// Requests certificates for these public keys, by name. `accept` converts the certificates.
+    /// Requests a certificate for each public key. `public_keys` has the keys by the name of their certificate. `accept` validates and
+    /// converts the certificates that a server returns, which it also gets by name.
     pub async fn certificates<T>(
         &self,
         public_keys: BTreeMap<String, String>,
@@ -361,7 +362,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// Asks every address of every server until one gives an accepted answer, or answers that this machine is registered.
+    /// Asks every address of every server. Stops when a server gives an accepted answer, or answers that this machine is registered.
     async fn round<T>(
         &self,
         servers: &[Server],
@@ -375,7 +376,8 @@ impl Asking {
         if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
-        // The form of the proof for the call-back also changes only after a whole round, because the servers may run different releases.
+        // kOps releases also expect different forms of the proof for the call-back, and the servers may run different releases. So this
+        // form, too, changes only after a whole round.
         if let (Some(callback), Err(failed)) = (&self.callback, &asked)
             && failed.has_failed_call_back()
         {

@@ -43,8 +43,9 @@ pub struct ClusterFiles {
     pub bootstrap_channel: Option<String>,
     /// The manifests of add-ons that the derivation needs, by path.
     pub addon_manifests: BTreeMap<String, String>,
-    /// The files that this machine may not read. Some of them may not exist. Keysets are not in this list, because a worker usually may
-    /// read none. A worker's boot config has the parts of keysets that the worker needs, such as certificates.
+    /// The files that this machine has no permission to read. Some of these files may be missing. Keysets are not in this list, because a
+    /// worker usually has no permission to read any keyset. A worker's boot config has the parts of keysets that the worker needs, such as
+    /// certificates.
     pub denied: Vec<StoreError>,
     /// Why this machine may not read a keyset, by the id of the keyset.
     pub denied_keysets: BTreeMap<String, String>,
@@ -225,7 +226,8 @@ async fn roles(
     }
     let folder = format!("{base}/instancegroup");
     let listed = store.list(&folder).await.context(
-        "finding the cluster's instance groups, on which labels of control-plane nodes depend; not needed with --config-from nodeup-config",
+        "finding the cluster's instance groups, because labels of control-plane nodes depend on them; this step is not needed with \
+         --config-from nodeup-config",
     )?;
     let others = listed.into_iter().filter(|name| name != own_name);
     let role = async |name: String| {
@@ -236,7 +238,7 @@ async fn roles(
     Ok(roles)
 }
 
-/// The bootstrap channel, and the manifests that a derivation needs, by their path in the channel.
+/// The bootstrap channel, and the manifests from which a node's configuration is derived. Each manifest comes with its path in the channel.
 type Addons = (Found<String>, Vec<(String, Found<String>)>);
 
 async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons> {

@@ -29,8 +29,8 @@ pub(crate) async fn read(kops_controller: &KopsController, boot: &BootConfig) ->
 }
 
 /// Requests the group's current configuration, and the group's boot config, which pins the configuration. Returns the
-/// configuration, and a copy of `boot` with the values that a node takes from the group's boot config. Fails if this
-/// node may not take a value.
+/// configuration, and a copy of `boot` with the values that a node takes from the group's boot config. Fails if the
+/// group's boot config is for another node, trusts none of this node's authorities, or pins no configuration.
 pub(crate) async fn current(
     kops_controller: &KopsController,
     boot: &BootConfig,

@@ -90,7 +90,7 @@ pub(crate) async fn pinned_and_proven(
 
 /// The configuration that is derived from the cluster spec. It is unproven if its hash is not the pinned hash, or if some hashes of
 /// downloads are unknown. `--on-hash-mismatch` decides whether an unproven configuration is used. An unproven configuration is never used
-/// if mirrors gave the hashes of their own downloads.
+/// if the hash of a download came over plain http, or from the mirror that serves the download.
 pub(crate) async fn derived(
     store: &Store,
     base: &str,
@@ -119,8 +119,8 @@ pub(crate) async fn derived(
                 indented(&urls)
             ),
             Proof::Differs(actual) => format!(
-                "the cluster spec gives another configuration than the user-data pins: the derived configuration \
-                 has the hash {actual}, but NodeupConfigHash is {}:\n{}",
+                "the configuration that is derived from the cluster spec has the hash {actual}, but the user-data pins the hash {} \
+                 (NodeupConfigHash):\n{}",
                 boot.nodeup_config_hash,
                 indented(&derivation.differences(&derived, pinned.as_ref()))
             ),

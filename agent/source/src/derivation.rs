@@ -92,7 +92,8 @@ impl Derivation {
         }
     }
 
-    /// Marks the derivation as proven: the user-data pins the derived configuration.
+    /// Marks the derivation as proven. The caller must know that the derived configuration equals the configuration that the
+    /// user-data pins.
     pub fn proven(self) -> Derivation {
         Derivation { is_proven: true, ..self }
     }
@@ -127,7 +128,7 @@ impl Derivation {
         Derived { config, problems }
     }
 
-    /// Derives from this cluster and group instead of the cluster and group in the store.
+    /// Derives the configuration from this cluster and group instead of the cluster and group in the store.
     pub fn of_changed(
         &self,
         cluster: &Cluster,
@@ -196,7 +197,7 @@ impl Failing for Incomplete {
 }
 
 impl Derived {
-    /// The bytes that kOps would write. Fails if there is a problem, or if the hash of a download is unknown.
+    /// The nodeupconfig.yaml that kOps would write, byte for byte. Fails if there is a problem, or if the hash of a download is unknown.
     pub fn whole(self) -> Result<String, Incomplete> {
         if !self.problems.is_empty() {
             return Err(Incomplete::Wrong(self.problems));
@@ -211,7 +212,7 @@ impl Derived {
         derive::unhashed(&self.config)
     }
 
-    /// The bytes that kOps would write.
+    /// The nodeupconfig.yaml that kOps would write, byte for byte if the hashes of all downloads are known.
     pub fn text(&self) -> String {
         go_yaml::to_string(&self.config)
     }

@@ -19,7 +19,7 @@ use kops_agent_store::StoreError;
 use crate::Incomplete;
 use crate::bootstrap_client::BootstrapError;
 
-/// Functions that find the kind of an error of this crate, or of a crate that it uses.
+/// Functions that find the kind of an error. They know the errors of this crate, and of the crates that this crate uses.
 pub const FINDERS: &[Finder] = &[
     kind_as::<Failure>,
     kind_as::<SpecError>,
@@ -40,8 +40,8 @@ pub const FINDERS: &[Finder] = &[
     kind_as::<NoRandomness>,
 ];
 
-/// The kind of an error about a key or certificate that does not come from a plan. Such an error does not prove that the configuration is
-/// wrong.
+/// The kind of an error about a key or certificate, if the error does not come from a plan. Such an error does not prove that the
+/// configuration is wrong.
 fn of_key(cause: &(dyn Error + 'static)) -> Option<Kind> {
     cause.is::<CertificateError>().then_some(Kind::KeyUnusable)
 }

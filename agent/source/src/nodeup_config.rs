@@ -68,13 +68,14 @@ pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Opt
     }
 }
 
-/// Parses the file, if it has the hash that the boot config pins. If the boot config pins no hash, any configuration is accepted.
+/// Parses a nodeupconfig. Fails if its hash differs from the hash that the boot config pins. If the boot config pins no hash, every
+/// nodeupconfig is accepted.
 pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     if !boot.nodeup_config_hash.is_empty()
         && let Err(other) = NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)
     {
-        // If the file is a valid configuration, kOps has written a different one since the hash was pinned. Otherwise the file is wrong or
-        // incomplete.
+        // A valid configuration with another hash means that kOps has written the file again since the hash was pinned. An invalid
+        // configuration means that this is a wrong file, or that the file is incomplete.
         return match whole(&text, &url) {
             Ok(()) => Err(other.into()),
             Err(spoilt) => Err(anyhow::Error::new(spoilt).context(format!(

@@ -23,8 +23,8 @@ pub fn default_conf() -> PathBuf {
 /// Where the node's configuration comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfigFrom {
-    /// If the boot config pins a nodeupconfig: from the pinned nodeupconfig, which the agent also compares with the cluster spec. If the
-    /// boot config pins none: from the cluster spec.
+    /// If the boot config pins a nodeupconfig, the agent uses the pinned nodeupconfig, and compares it with the cluster spec. If the boot
+    /// config pins none, the agent uses the cluster spec.
     #[default]
     Auto,
     /// From cluster-completed.spec and the InstanceGroup.

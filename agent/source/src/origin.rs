@@ -34,7 +34,7 @@ impl Origin {
         matches!(self, Origin::ClusterSpec(derivation) if derivation.is_proven)
     }
 
-    /// The hashes of downloads that the derivation knows, by URL.
+    /// The hashes that the derivation knows, by the URL of the download. Empty without a derivation.
     pub fn known_hashes(&self) -> BTreeMap<String, String> {
         match self {
             Origin::ClusterSpec(derivation) => derivation.known_hashes(),

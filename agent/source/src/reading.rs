@@ -115,10 +115,10 @@ pub async fn read(
     for why in configuration.denied.drain(..) {
         match &why {
             StoreError::Forbidden { url, .. } if before.is_without(url) => {
-                log::warn!("this run continues as if the cluster had no such file: {why}");
+                log::warn!("this run continues as if this file did not exist: {why}");
                 without.insert(url.clone());
             }
-            // The run cannot continue without the file: the file may exist, and an earlier run may have used it.
+            // The file may exist, and an earlier run may have used it. So the run cannot continue without the file.
             _ => return Err(why.into()),
         }
     }
@@ -170,9 +170,9 @@ pub(crate) fn boot_config_of_group(
     })
 }
 
-/// The configuration in a store that `kops toolbox enroll` has copied to a control plane. The copy is a folder of this machine, and has no
-/// cluster spec. `None` in three cases: the store is no such copy, the boot config pins a configuration, or the user chose the source of
-/// the configuration.
+/// Reads the configuration from the copy of a store that `kops toolbox enroll` has made on a control plane. The copy is a folder of this
+/// machine, and has no cluster spec. Returns `None` in three cases: the store is no such copy, the boot config pins a configuration, or the
+/// user chose the source of the configuration.
 async fn only_written(
     store: &Store,
     base: &str,
@@ -255,7 +255,8 @@ fn is_not_found(error: &anyhow::Error) -> bool {
     kind_of(error) == Kind::StoreNotFound
 }
 
-/// Reads the keysets, secrets and manifests that the configuration refers to. `unwritten` replaces a missing manifest.
+/// Reads the keysets, secrets and manifests that the configuration refers to. If `unwritten` is set, this text
+/// replaces each manifest that the store lacks.
 async fn complete(
     store: &Store,
     base: &str,

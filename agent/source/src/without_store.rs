@@ -35,8 +35,8 @@ impl SupposedKeyset {
     }
 }
 
-/// The inputs for the nodes of a group, as [`crate::read_of_group`] returns them, for a cluster that is in no store. `cluster` must be
-/// completed.
+/// The inputs for the nodes of a group, if the cluster is in no state store. For a cluster in a store, [`crate::read_of_group`] returns
+/// such inputs. `cluster` must already have the fields that kOps adds.
 pub fn suppose(
     cluster: &Cluster,
     group: &InstanceGroup,

@@ -41,7 +41,7 @@ pub struct CiliumNetworkingSpec {
     pub enable_encryption: bool,
     /// How traffic is encrypted: `ipsec` or `wireguard`.
     pub encryption_type: String,
-    /// Whether traffic of nodes themselves is encrypted too.
+    /// Whether Cilium also encrypts the nodes' own traffic, in addition to the traffic of pods.
     pub node_encryption: bool,
     /// Where Cilium keeps the identities of endpoints: `crd` or `kvstore`.
     pub identity_allocation_mode: String,

@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for CloudProvider {
         let id = String::deserialize(deserializer)?;
         CloudProvider::from_id(&id).ok_or_else(|| {
             let known = CloudProvider::ALL.map(CloudProvider::id).join(", ");
-            de::Error::custom(format!("there is no cloud provider {id:?}; the known ones are {known}"))
+            de::Error::custom(format!("there is no cloud provider {id:?}; the known providers are {known}"))
         })
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     fn an_unknown_cloud_is_rejected_with_a_list_of_known_ones() {
         let error = serde_json::from_str::<CloudProvider>("\"alibaba\"").unwrap_err().to_string();
         assert!(
-            error.contains("there is no cloud provider \"alibaba\"; the known ones are aws, azure"),
+            error.contains("there is no cloud provider \"alibaba\"; the known providers are aws, azure"),
             "{error}"
         );
     }

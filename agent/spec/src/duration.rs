@@ -75,7 +75,7 @@ fn parse(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-/// Parses a number with its unit at the beginning of a text. Returns the number of nanoseconds, and the rest of the text.
+/// Parses the first number and its unit, such as `1m` in `1m30s`. Returns the number of nanoseconds, and the rest of the text.
 fn parse_term(text: &str) -> Option<(i128, &str)> {
     let (whole, rest) = split_digits(text);
     let (fraction, rest) = match rest.strip_prefix('.') {

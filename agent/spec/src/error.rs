@@ -12,7 +12,7 @@ pub struct SpecError {
     pub source_file: String,
     /// Dotted path of the field, as the file spells it. Empty if the whole file is wrong.
     pub field: String,
-    /// The problem of the field, and the expected form. It never contains a value that may be secret.
+    /// The problem of the field, and the expected form of its value. This text never contains a value that may be secret.
     pub problem: String,
 }
 

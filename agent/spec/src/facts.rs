@@ -57,9 +57,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// A text that identifies the machine: the cloud and the machine's name there, or the host name if the cloud gives no name. For an
-    /// instance in a warm pool, the text ends in `, in a warm pool`. The agent compares this text with the text in its record. So the
-    /// agent detects the record of another machine, for example in an image of a node's disk.
+    /// A text that identifies the machine. The text has the cloud and the machine's name in that cloud. If the cloud gives no name, the
+    /// text has the host name instead. For an instance in a warm pool, the text ends in `, in a warm pool`. The agent compares this text
+    /// with the text in its record. So the agent detects the record of another machine, for example in an image of a node's disk.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;
@@ -115,9 +115,9 @@ impl fmt::Display for Architecture {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Distro {
-    /// The value of `ID`, such as `ubuntu`.
+    /// The value of `ID` in `/etc/os-release`, such as `ubuntu`.
     pub id: String,
-    /// The value of `VERSION_ID`, such as `24.04`.
+    /// The value of `VERSION_ID` in `/etc/os-release`, such as `24.04`.
     #[serde(rename = "versionID", default)]
     pub version_id: String,
 }

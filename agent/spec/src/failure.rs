@@ -13,9 +13,9 @@ pub enum Remedy {
     Again,
     /// The configuration must change: the spec, the state store, or a file of this machine.
     Configuration,
-    /// The process' environment must change, so this process never succeeds.
+    /// Only a new process with a different environment can succeed.
     Environment,
-    /// The process' flags must change, so this process never succeeds.
+    /// Only a new process with different flags can succeed.
     Usage,
 }
 
@@ -25,16 +25,16 @@ pub enum Remedy {
 pub struct Failure {
     pub kind: Kind,
     message: String,
-    /// Both hashes, if the failure is that the hash of a configuration differs from the hash in the boot config.
+    /// Set only if the failure is about a configuration whose hash differs from the hash in the boot config.
     pub hashes: Option<DifferentHashes>,
 }
 
-/// The hashes of a configuration, spelled as `NodeupConfigHash` in the boot config.
+/// The expected and the actual hash of a configuration, in the format of `NodeupConfigHash` in the boot config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DifferentHashes {
     /// The hash in the boot config.
     pub expected: String,
-    /// The hash of the configuration itself.
+    /// The hash that the agent computed from the configuration.
     pub actual: String,
 }
 
@@ -70,7 +70,7 @@ pub fn kind_of_chain<'a>(
     causes.into_iter().find_map(of_cause).unwrap_or(Kind::Other)
 }
 
-/// The hashes of the first cause that has hashes.
+/// The two hashes that differ, from the first error in the chain that has them. `None` if no error has them.
 pub fn hashes_of_chain<'a>(
     mut causes: impl Iterator<Item = &'a (dyn StdError + 'static)>,
 ) -> Option<&'a DifferentHashes> {
@@ -206,7 +206,7 @@ kinds! {
     CertificateChanged "5204" Again
     CertificateInvalid "5205" Configuration
     KeyUnusable "5206" Again
-    // Failures of pacing.
+    // Failures to get a slot, to drain the node, or to reboot the machine.
     NoSlot "6001" Again
     AnotherNotReady "6002" Again
     SlotsUnknown "6003" Again
@@ -246,9 +246,9 @@ impl Kind {
         matches!(self.remedy(), Remedy::Environment | Remedy::Usage)
     }
 
-    /// Whether the run has finished and pods can run on the machine despite the failure, because neither the container runtime nor kubelet
-    /// failed. If only images are missing, a run at boot retries ([`Kind::misses_images`]). After any other failure in this list, the run
-    /// at boot ends, because other stages of the boot wait for it. Then the timer's next run, or the run at the next boot, retries.
+    /// Whether pods can run on the machine despite the failure: the run has finished, and neither the container runtime nor kubelet failed.
+    /// If only images are missing, a run at boot retries ([`Kind::misses_images`]). After the other two failures, a run at boot ends,
+    /// because other stages of the boot wait for it. The timer's next run, or the run at the next boot, then retries.
     pub fn leaves_a_working_node(self) -> bool {
         matches!(self, Kind::UnitsFailed | Kind::ResourcesFailed | Kind::ImagesMissing)
     }
@@ -259,7 +259,7 @@ impl Kind {
         self == Kind::ImagesMissing
     }
 
-    /// Whether a change of the machine was refused, or has begun and failed.
+    /// Whether a change of the machine was refused or failed.
     pub fn is_of_a_change(self) -> bool {
         matches!(
             self,
@@ -285,7 +285,7 @@ impl Kind {
         matches!(self, Kind::RolledBack | Kind::FailedBefore)
     }
 
-    /// Whether a run stopped before a change because of pacing. For example, the run got no slot, or the node could not be drained.
+    /// Whether a run stopped before a change that could not begin yet. For example, the run got no slot, or the node could not be drained.
     pub fn is_not_paced(self) -> bool {
         matches!(
             self,

@@ -72,7 +72,8 @@ const KNOWN: &[(&str, &str)] = &[
     ("spec.topology.bastion.idleTimeoutSeconds", "is unused; remove it"),
 ];
 
-/// The maximum length of a field's name in a path, in characters. Names are cut because a long name may be in the paths of many fields.
+/// The maximum length of a field's name in a path, in characters. Longer names are cut, because the path of every field below a field
+/// repeats the field's name.
 pub(super) const LONGEST_NAME: usize = 300;
 
 /// All warnings about a document. `ignored` lists the fields that the agent does not read.
@@ -133,8 +134,8 @@ fn add_known_below(
     }
 }
 
-/// Adds to `found` a field and the fields below it, if they match a pattern. `part` is the last part of `path`, and each pattern begins
-/// with this part.
+/// Adds to `found` this field, if it matches a pattern, and the matching fields below it. `part` is the last part of `path`. The first part
+/// of a pattern must match `part`.
 fn add_known(
     field: &Value,
     path: &str,

@@ -13,7 +13,7 @@ const FIELDS: [&[&str]; 19] = [
     &["hooks", "manifest"],
     &["hooks", "execcontainer", "command"],
     &["hooks", "execcontainer", "environment"],
-    // The names of `hooks` fields in a resolved node.
+    // A resolved node has the free text of hooks in these fields.
     &["hooks", "action", "rawunit"],
     &["hooks", "action", "service", "section"],
     &["hooks", "action", "container", "command"],

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, map};
 use crate::field_warnings::LONGEST_NAME;
 use crate::terminal::shortened;
 
-/// A document, or a part of a document, that is read by Go's rules.
+/// A document, or a part of a document, that this module decodes by the rules of Go's decoder.
 #[derive(Clone, Copy)]
 struct GoValue<'de, 'u> {
     value: &'de Value,
@@ -71,16 +71,16 @@ impl fmt::Display for Part<'_> {
     }
 }
 
-/// Joins the path of a field with the path below it.
+/// Appends the path `below` to the path `above`. `below` is relative to `above`.
 fn joined(above: &str, below: &str) -> String {
     let dot = if above.is_empty() || below.is_empty() || below.starts_with('[') { "" } else { "." };
     format!("{above}{dot}{below}")
 }
 
-/// The fields that a type does not have.
+/// The fields of a document that the target type does not have.
 #[derive(Debug, Default)]
 struct UnknownFields<'de> {
-    /// The path of the value that is being read, in the document.
+    /// The path of the value that is being read, from the root of the document.
     at: Vec<Part<'de>>,
     paths: Vec<String>,
 }

@@ -318,7 +318,7 @@ fn a_containerd_that_does_not_start_on_the_machine_is_warned_of() {
     let ended = Ended::from_command(&mut machine.agent_without_root("config check"));
     ended.with(0, &[]);
     let warning =
-        "containerdConfig.version: containerd 2.3.4 of containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34";
+        "containerdConfig.version: containerd 2.3.4 from containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34";
     assert!(ended.stdout.contains(&format!("warning: {warning}")), "{ended:#?}");
     let advice = "set spec.containerd.packages to the release's containerd-static-";
     machine.run("plan", &[]).with(0, &[warning, advice]);
@@ -330,7 +330,7 @@ fn a_group_is_warned_of_the_machines_that_it_can_have_only() {
     let machine = Machine::new(NODES);
     let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
     edit(&file, UBUNTU, "136693071363/debian-11-arm64-20240104-1616").unwrap();
-    let warning = "warning: containerdConfig.version: containerd 2.3.4 of containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34, and this \
+    let warning = "warning: containerdConfig.version: containerd 2.3.4 from containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34, and this \
                    distribution";
     let of_debian = check_group(&machine, NODES);
     of_debian.with(0, &[]);

@@ -248,7 +248,7 @@ fn a_file_that_is_denied_from_the_start_is_done_without_until_it_has_been_read()
     let denied = ["demo.example.com/config"];
     machine.cluster.s3.forbid_below(&denied);
     let named = [
-        "this run continues as if the cluster had no such file: s3://clusters.example.com/demo.example.com/config:",
+        "this run continues as if this file did not exist: s3://clusters.example.com/demo.example.com/config:",
     ];
     says(&machine.run("converge", &[]), 0, &named);
     says(&machine.run("converge", &[]), 0, &named);

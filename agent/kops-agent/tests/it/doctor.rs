@@ -185,7 +185,7 @@ fn a_containerd_that_the_machines_c_library_cannot_run() {
     let (old, new) = ("id: ubuntu\n  versionID: \"24.04\"", "id: rocky\n  versionID: \"8.10\"");
     edit(&machine.cluster.store.facts(NODES), old, new).unwrap();
     let found = diagnosis(&machine);
-    let unfit = "needs glibc 2.34, and this distribution has glibc 2.28: containerd would not start";
+    let unfit = "needs glibc 2.34, and this distribution has glibc 2.28, so containerd would not start";
     found.has("programs", "problem", unfit);
     assert!(found.ended.stdout.contains("spec.containerd.packages"), "{:#?}", found.ended);
 }

@@ -180,7 +180,7 @@ fn settings_with_which_kubelet_or_containerd_do_not_start_are_refused() {
         assert_found(&machine, NODES, CONFIGURATION, problem);
     }
     for (setting, problem) in [
-        ("kubelet: {cgroupRoot: /mine}", "KubeletConfig.cgroupRoot: is \"/mine\", but nothing creates"),
+        ("kubelet: {cgroupRoot: /mine}", "KubeletConfig.cgroupRoot: is \"/mine\", but kOps does not create"),
         (
             "containerd: {registryMirrors: {docker.io: ['mirror example']}}",
             "containerdConfig.registryMirrors.docker.io: \"mirror example\" is not the URL of a mirror",

@@ -26,7 +26,7 @@ pub struct Containerd {
     pub config: ContainerdConfig,
     /// The version that containerd's configuration file declares.
     pub config_version: i64,
-    /// The user's own settings, each with the path of keys in the configuration file.
+    /// The user's own settings. Each has the keys that lead to it in the configuration file, and its value.
     pub config_additions: Vec<(Vec<String>, toml::Value)>,
     /// The programs to install. `None` if the distribution includes them, or if the user skips the installation.
     pub release: Option<ContainerdRelease>,
@@ -40,7 +40,7 @@ pub struct Containerd {
     pub gvisor_platform: Option<String>,
 }
 
-/// The programs of a containerd release to install.
+/// A containerd release to install, with its programs and runc.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContainerdRelease {
     /// The archive of containerd's own programs.
@@ -56,7 +56,7 @@ impl Containerd {
         self.nvidia_driver_package.is_some() && distribution.project != Project::Ubuntu
     }
 
-    /// The reason why the downloaded containerd cannot start on this distribution, and what to set instead. `None` if no reason is known.
+    /// The reason why the downloaded containerd cannot start on this distribution, and advice for the user. `None` if no reason is known.
     pub fn unfit_for(&self, distribution: &Distribution) -> Option<(String, &'static str)> {
         let release = self.release.as_ref()?;
         let glibc = distribution.old_glibc?;
@@ -65,7 +65,7 @@ impl Containerd {
         let is_unfit = ContainerdVersion::parse(version)?.needs_glibc_2_34() && !name.contains("static");
         is_unfit.then(|| {
             let what = format!(
-                "containerd {version} of {name} needs glibc 2.34, and this distribution has glibc {glibc}: containerd would not start"
+                "containerd {version} from {name} needs glibc 2.34, and this distribution has glibc {glibc}, so containerd would not start"
             );
             (what, UNFIT_ADVICE)
         })

@@ -57,7 +57,7 @@ const PLUGINS: [(&str, i64); 38] = [
     ("io.containerd.transfer.v1.local", 2),
     ("io.containerd.ttrpc.v1.otelttrpc", 3),
 ];
-/// Settings of the plugin [`CRI_OF_1`] that containerd 2 has not moved to another plugin.
+/// The settings that stay in the plugin [`CRI_OF_1`] in containerd 2. All other settings of this plugin moved to other plugins.
 const STREAMING: [&str; 6] = [
     "disable_tcp_service",
     "enable_tls_streaming",
@@ -90,7 +90,7 @@ pub(super) struct Versions {
     pub(super) readable: Option<i64>,
 }
 
-/// Checks a configuration file that the user wrote completely.
+/// Checks the user's complete configuration file (`configOverride`), which kOps writes in place of its own file.
 pub(super) fn check_file(field: &str, text: &str, versions: Versions, problems: &mut Problems) {
     let file: Table = match text.parse() {
         Ok(file) => file,
@@ -211,7 +211,7 @@ fn why_ignored(path: &[&str], version: i64) -> Option<(usize, String)> {
             Some(since) => Some((
                 short,
                 format!(
-                    "is not read: {plugin} needs a file of version {since} or newer, but this file has \
+                    "is not read: {plugin} needs a configuration file of version {since} or newer, but this file has \
                      version {version}; remove the setting, or use a newer containerd"
                 ),
             )),
@@ -344,9 +344,9 @@ mod tests {
                 Some("a setting of io.containerd.cri.v1.runtime"),
             ),
             (&["plugins", CRI_OF_1, "stream_server_port"], 4, None),
-            (&["plugins", CRI_IMAGES, "registry"], 2, Some("needs a file of version 3")),
+            (&["plugins", CRI_IMAGES, "registry"], 2, Some("file of version 3")),
             (&["plugins", CRI_IMAGES, "registry", "config_path"], 3, None),
-            (&["plugins", "io.containerd.server.v1.grpc", "address"], 3, Some("needs a file of version 4")),
+            (&["plugins", "io.containerd.server.v1.grpc", "address"], 3, Some("file of version 4")),
             (&["plugins", "io.containerd.grpc.v1.cry", "x"], 4, Some("has no plugin")),
             (&["debug", "level"], 4, None),
             (

@@ -27,12 +27,13 @@ struct Keys {
     versions: RangeInclusive<i64>,
     plugin: &'static str,
     table: &'static [&'static str],
-    /// The keys, separated by spaces. The last character of a key marks the type of the key's value ([`TYPES`]). The value of a key without
-    /// such a character is a string.
+    /// The keys, separated by spaces. If the value of a key is not a string, the key ends with the character that marks the value's type
+    /// ([`TYPES`]).
     known: &'static str,
 }
 
-/// For each type of value except strings: the character that marks the type at the end of a known key, and the type's name in messages.
+/// The types of values except strings. The character at the end of a known key marks the type of the key's value. The text is the type's
+/// name in messages.
 const TYPES: [(char, &str); 4] =
     [('?', "true or false"), ('#', "a whole number"), ('*', "a list of strings"), ('/', "a table")];
 const STRING: &str = "a string";
@@ -50,7 +51,6 @@ impl Keys {
         })
     }
 
-    /// The names of the keys, each with the name of its type.
     fn names_and_types(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
         self.known.split_whitespace().map(name_and_type)
     }
@@ -127,8 +127,9 @@ const TABLES: [Keys; 32] = [
     Keys { versions: OF_BOTH, plugin: OVERLAYFS, table: &[], known: "mount_options* root_path slow_chown? sync_remove? upperdir_label?" },
 ];
 
-/// Finds the first unknown key of a path below a plugin or [`FILE`]. Returns the number of keys up to and including this key, and advice.
-/// `None` if all keys are known, or if this module does not list the tables on the path.
+/// Finds the first unknown key of a path. The path begins at the table of `plugin`, or at the top level of the file if `plugin` is
+/// [`FILE`]. Returns the number of keys up to and including the unknown key, and advice. `None` if all keys are known, or if this module
+/// does not list the tables on the path.
 pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usize, String)> {
     (0..path.len()).find_map(|at| {
         let key = path[at];
@@ -153,8 +154,8 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
     })
 }
 
-/// The name of the type that containerd expects at a path below a plugin or [`FILE`], if `value` has another type. `None` if this module
-/// does not list the path's table.
+/// If containerd expects another type than the type of `value` at this path, returns the name of the expected type. The path is below a
+/// plugin or [`FILE`]. `None` if the type is right, or if this module does not list the path.
 pub(super) fn other_type(plugin: &str, path: &[&str], value: &Value, version: i64) -> Option<&'static str> {
     let (key, table) = path.split_last()?;
     let mut known = Keys::find(plugin, table, version)?.names_and_types();

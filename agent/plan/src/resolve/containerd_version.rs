@@ -66,7 +66,7 @@ impl ContainerdVersion {
 /// The configuration version of containerd 1, which cannot read a newer version. A file of this version has one plugin for Kubernetes, not
 /// two.
 pub(crate) const CONFIG_VERSION_OF_1: i64 = 2;
-/// The configuration version for a containerd 2 that supports no newer version, or whose exact version is unknown.
+/// The version of the configuration file for a containerd 2 that cannot read a newer file version, or whose own exact version is unknown.
 pub(super) const OLDEST_CONFIG_VERSION_OF_2: i64 = 3;
 
 #[cfg(test)]

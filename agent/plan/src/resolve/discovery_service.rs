@@ -63,8 +63,8 @@ fn json_web_keys(keyset: &Keyset) -> Result<Vec<JsonWebKey>, Invalid> {
     Ok(keys)
 }
 
-/// The public key of an item. `None` if kOps did not make the item: it has no certificate, or its certificate is not for
-/// `service-account`.
+/// The public key of an item. `None` if the item has no certificate, or if its certificate is not for `service-account`. kOps makes no such
+/// item.
 fn json_web_key(item: &KeysetItem) -> Result<Option<JsonWebKey>, Invalid> {
     let problem = |what: &str| {
         Invalid::new(format!(

@@ -114,9 +114,10 @@ const USUAL: Distribution = Distribution {
 
 /// The package `iptables`, for distributions that have it.
 const IPTABLES: &[&str] = &["iptables"];
-/// The package for Amazon Linux 2023, which has only the nftables variant of iptables.
+/// For Amazon Linux 2023. This distribution has only the nftables variant of iptables.
 const IPTABLES_NFT: &[&str] = &["iptables-nft"];
-/// The packages nftables, and an `iptables` that uses nftables. Some network plugins run `iptables`.
+/// The package `nftables`, and the package whose `iptables` uses nftables. The second package is needed because some network plugins run
+/// `iptables`.
 const NFTABLES: &[&str] = &["nftables", "iptables-nft"];
 
 const fn debian(version: f32) -> Distribution {

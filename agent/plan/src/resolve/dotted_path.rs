@@ -21,7 +21,7 @@ pub(super) fn read(path: &str) -> Result<Vec<String>, Invalid> {
         };
         if keys.len() == MOST_KEYS {
             return Err(Invalid::new(format!(
-                "has more than {MOST_KEYS} keys; containerd has no such setting"
+                "has more than {MOST_KEYS} keys; no containerd setting has such a long path"
             )));
         }
         keys.push(key);
@@ -97,7 +97,7 @@ mod tests {
         let path = |keys: usize| vec!["a"; keys].join(".");
         assert_eq!(read(&path(80)).unwrap().len(), 80);
         let problem = read(&path(100_000)).unwrap_err();
-        assert_eq!(problem.to_string(), "has more than 80 keys; containerd has no such setting");
+        assert_eq!(problem.to_string(), "has more than 80 keys; no containerd setting has such a long path");
     }
 
     proptest! {

@@ -22,7 +22,7 @@ const NEWEST_MINOR: u64 = 36;
 /// Since this minor version, a component exits if a gate is on and needs another gate that is off.
 const CHECKS_NEEDS: u64 = 36;
 
-/// The state of a gate in a release.
+/// The state of a feature gate in one Kubernetes release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gate {
     stage: char,
@@ -145,7 +145,7 @@ impl<'a> Gates<'a> {
     }
 }
 
-/// The parsed line of a gate in the table of gates.
+/// The columns of one feature gate in the table of gates: its state in each release, and the names of the gates that it needs.
 #[derive(Clone, Copy)]
 struct Columns {
     gates: [Option<Gate>; (NEWEST_MINOR - OLDEST_MINOR + 1) as usize],
@@ -182,17 +182,17 @@ impl Columns {
     fn why_not(&self, release: u64) -> String {
         let has_it = |minor: &u64| self.gate(*minor).is_some();
         match (OLDEST_MINOR..release).rfind(has_it) {
-            Some(last) => format!("1.{last} was the last release that had it, so remove it"),
+            Some(last) => format!("1.{last} was the last release with this gate, so remove the gate"),
             None => {
                 let first = (release..=NEWEST_MINOR).find(has_it).unwrap_or(NEWEST_MINOR);
-                format!("1.{first} is the first release that has it, so remove it")
+                format!("1.{first} is the first release with this gate, so remove the gate")
             }
         }
     }
 }
 
-/// Parses the gates of `field`. Adds a problem for each wrong gate. Also adds a problem if a gate that `gates` does not name is on, but
-/// needs a gate that is off. Such a gate is on by default, by `AllAlpha` or by `AllBeta`.
+/// Parses the gates of `field`. Adds a problem for each wrong gate. Also checks the gates that `gates` does not name but that are on by
+/// default, by `AllAlpha` or by `AllBeta`. Adds a problem if one of them needs a gate that is off.
 pub(super) fn read(
     field: &str,
     gates: &BTreeMap<String, String>,
@@ -297,12 +297,12 @@ mod tests {
                 "NoSuchGate",
                 "no feature gate of Kubernetes 1.34, so the component does not start; correct or remove it",
             ),
-            ("1.33.0", "CPUManager", "1.32 was the last release that had it"),
+            ("1.33.0", "CPUManager", "1.32 was the last release with this gate"),
             ("1.30.0", "SidecarContainer", "no feature gate of Kubernetes 1.30"),
             ("1.31.9", "KubeProxyDrainingTerminatingNode", "no feature gate of Kubernetes 1.31"),
-            ("1.31.9", "CSINodeExpandSecret", "1.30 was the last release that had it"),
-            ("1.29.9", "AppArmorFields", "1.30 is the first release that has it"),
-            ("1.34.0", "AtomicFIFO", "1.36 is the first release that has it"),
+            ("1.31.9", "CSINodeExpandSecret", "1.30 was the last release with this gate"),
+            ("1.29.9", "AppArmorFields", "1.30 is the first release with this gate"),
+            ("1.34.0", "AtomicFIFO", "1.36 is the first release with this gate"),
         ] {
             let told = told(version, &[(gate, "true")]);
             assert!(told.starts_with(&format!("gates.{gate}: ")) && told.contains(part), "{told}");
@@ -310,7 +310,7 @@ mod tests {
         for version in ["1.29.0", "1.30.0", "1.31.0"] {
             assert!(told(version, &[("NoSuchGate", "true")]).contains("correct or remove it"), "{version}");
         }
-        // For a newer release, the gates are unknown.
+        // The agent's table of gates ends before this release. So the agent accepts every gate.
         assert_eq!(told("1.37.0", &[("NoSuchGate", "true")]), "");
     }
 

@@ -24,7 +24,7 @@ pub struct Hook {
 pub enum HookAction {
     /// The hook stops a unit and disables it.
     SwitchOff,
-    /// The hook adds a unit that the user wrote completely.
+    /// The hook adds a unit. The user wrote the complete unit file.
     RawUnit(String),
     /// The hook adds a service whose `[Service]` section the user wrote.
     Service {
@@ -71,7 +71,8 @@ pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Hoo
     hooks
 }
 
-/// The name of a hook. A hook without a name gets a name from its index. `side` 0 is the list of the group's hooks.
+/// The name of a hook. A hook without a name gets a name from its index. `side` is 0 for a hook of the group, and 1 for
+/// a hook of the cluster.
 fn name(spec: &HookSpec, side: usize, index: usize) -> String {
     match (spec.name.as_str(), side) {
         ("", 0) => format!("kops-hook-{index}-ig"),
@@ -193,8 +194,8 @@ fn container(
 }
 
 /// An image with registry and tag, as containerd's client requires. An image without a registry is from Docker Hub, by the rule of Docker's
-/// references (`splitDockerDomain` in github.com/distribution/reference). Upstream completes only names without a slash. For `org/image`,
-/// containerd would then use `org` as a host.
+/// references (`splitDockerDomain` in github.com/distribution/reference). Upstream completes only names without a slash. It leaves
+/// `org/image` unchanged, so containerd uses `org` as a host.
 fn full_image_name(image: &str) -> String {
     let is_registry = |first: &str| first.contains(['.', ':']) || first == "localhost";
     let image = match image.split_once('/') {

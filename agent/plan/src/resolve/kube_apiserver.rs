@@ -44,8 +44,8 @@ pub enum TokenWebhook {
     AwsIamAuthenticator,
 }
 
-/// Resolves the API server's settings. `None` on machines without an API server, or if an address or the
-/// configuration is missing.
+/// Resolves the API server's settings. `None` on machines without an API server, or if the API server's
+/// configuration, its Service address or this machine's own address is missing.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<KubeApiServer> {
     if !basis.boot.instance_group_role.runs_api_server() {
         return None;

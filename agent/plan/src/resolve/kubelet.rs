@@ -192,7 +192,7 @@ fn without_empty_entries(list: &str) -> String {
     list.split(',').filter(|entry| !entry.is_empty()).collect::<Vec<_>>().join(",")
 }
 
-/// Parses `a<1,b<2` into a map. Whitespace around names and values is ignored.
+/// Parses a list such as `a<1,b<2` into a map. In this example, `separator` is `<`. Whitespace around names and values is ignored.
 fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, Invalid> {
     if list.is_empty() {
         return Ok(BTreeMap::new());
@@ -284,7 +284,8 @@ pub(super) fn derives_max_pods(config: &NodeupConfig) -> bool {
 }
 
 /// The maximum number of pods on this node. If each pod has an address of one of the machine's network interfaces, the instance type
-/// limits the number. The first address of each interface is the node's own, and two pods use the node's network.
+/// limits the number. The first address of each interface is the node's own, so no pod can have it. Two pods need no such address, because
+/// they use the node's network.
 fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, Invalid> {
     if !derives_max_pods(basis.config) {
         return Ok(basis.config.kubelet_config.max_pods);
@@ -355,9 +356,9 @@ fn provider_id(basis: &Basis<'_>) -> Result<String, Invalid> {
     }
 }
 
-/// The names of kubelet's serving certificate. On AWS, the node name comes before the instance's id if they differ. On other clouds, the
-/// names are the host's own name and the addresses to which the host resolves this name (upstream: `kubeletNames` in
-/// nodeup/pkg/model/kubelet.go).
+/// The names of kubelet's serving certificate (upstream: `kubeletNames` in nodeup/pkg/model/kubelet.go). On AWS, the names are, in this
+/// order: the node name (only if the kOps release uses it), the instance's id, the local hostname, and the addresses. A name that equals
+/// the first name is left out. On other clouds, the names are the host's own name and the addresses to which the host resolves this name.
 fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     let facts = basis.facts;
     let Some(aws) = basis.aws() else {

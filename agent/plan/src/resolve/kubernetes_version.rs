@@ -76,7 +76,7 @@ impl KubernetesVersion {
         })
     }
 
-    /// Whether the version is the URL of a build instead of a release.
+    /// Whether the version is the URL of a build, and not a version number.
     pub fn is_base_url(&self) -> bool {
         ["http:", "https:", "memfs:"].iter().any(|scheme| self.text.starts_with(scheme))
     }
@@ -90,7 +90,7 @@ impl KubernetesVersion {
         self.minor
     }
 
-    /// Whether the version is an alpha, a beta, a release candidate, or a build after one of these.
+    /// Whether the version is an alpha, a beta, a release candidate, or a development build, such as `1.36.0-alpha.1.30+abc`.
     pub fn is_pre_release(&self) -> bool {
         self.is_pre_release
     }

@@ -18,7 +18,7 @@ pub(super) fn check_key(key: &str) -> Result<(), Invalid> {
     )))
 }
 
-/// Checks the value of a label or taint, which may be empty.
+/// Checks the value of a label or taint. An empty value is valid.
 pub(super) fn check_value(value: &str) -> Result<(), Invalid> {
     if value.is_empty() || is_name(value) {
         return Ok(());

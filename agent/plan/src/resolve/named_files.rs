@@ -16,7 +16,7 @@ struct Component<'a> {
     settings: &'static str,
     /// The directory into which a user can put files for the component.
     directory: String,
-    /// The files and directories of the machine that the component's pod mounts. `None` if the component does not run in a pod.
+    /// The host files and directories that the component's pod mounts. `None` if the component does not run in a pod.
     seen: Option<Vec<String>>,
     /// The files that kOps writes for the component.
     own: Vec<String>,

@@ -48,7 +48,7 @@ fn check(value: &Value, path: &mut Vec<String>, problems: &mut Problems) {
                     problems.add(
                         field(path),
                         format!(
-                            "its key \"{key}\" has a line break or another control character in it; remove it"
+                            "its key \"{key}\" has a line break or another control character in it; remove this character"
                         ),
                     );
                 }
@@ -103,7 +103,7 @@ mod tests {
         });
         assert_eq!(
             problems_of(&document),
-            "KubeletConfig.nodeLabels: its key \"a\\nb\" has a line break or another control character in it; remove it\n\
+            "KubeletConfig.nodeLabels: its key \"a\\nb\" has a line break or another control character in it; remove this character\n\
              KubeletConfig.v: has a line break or another control character in it; remove it\n\
              packages[1]: has a line break or another control character in it; remove it"
         );

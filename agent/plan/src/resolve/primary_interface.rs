@@ -14,7 +14,7 @@ pub(super) fn pods_use_enis(networking: &NetworkingSpec) -> bool {
     networking.amazon_vpc.is_some() || networking.cilium.as_ref().is_some_and(|cilium| cilium.ipam == "eni")
 }
 
-/// The name of the primary interface. `None` if this interface need not be distinguished from other interfaces.
+/// The name of the primary interface. `None` if the node need not tell this interface from its other interfaces.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<String> {
     if pods_use_enis(&basis.config.networking)
         && basis.distribution.networkd_configures_new_interfaces
@@ -44,10 +44,10 @@ fn interface_with_primary_mac(facts: &Facts) -> Result<String, Invalid> {
     match (found.next(), found.next()) {
         (Some(name), None) => Ok(name),
         (Some(one), Some(other)) => Err(Invalid::new(format!(
-            "the primary network interface is not known: {one} and {other} both have its hardware address {mac}"
+            "the primary network interface is not known: {one} and {other} both have the hardware address {mac}"
         ))),
         (None, _) => Err(Invalid::new(format!(
-            "the primary network interface is not known: no interface has its hardware address {mac}"
+            "the primary network interface is not known: no interface has the hardware address {mac}"
         ))),
     }
 }

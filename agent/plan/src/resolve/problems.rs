@@ -80,7 +80,7 @@ impl Problem {
 /// Hides the free text of a configuration in problems. The machines of a group mostly have the same problems, so each text is searched once.
 pub(super) struct ProblemRedactor {
     redactor: Redactor,
-    /// The problem texts that were searched for free text, each with the text to show in its place.
+    /// For each problem text that was already searched for free text: the text to show instead.
     shown: RefCell<BTreeMap<String, String>>,
 }
 
@@ -115,7 +115,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Hides free text in the text of a problem. If the text was cut, also hides the beginning of a hidden value at the end of the text.
+/// Hides free text in the text of a problem. A cut text may end within a hidden value. Then the beginning of this value is hidden, too.
 fn hidden(problem: &str, free_text: &Redactor) -> String {
     match problem.strip_suffix(CUT) {
         Some(begin) if begin.chars().count() == LONGEST - 1 => {
@@ -246,7 +246,7 @@ impl Problems {
         &self.warnings.found
     }
 
-    /// Returns `value` if there are no problems.
+    /// Returns `value` if there are no problems, and the problems otherwise.
     pub fn unless_any<T>(self, value: T) -> Result<T, Problems> {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }
@@ -311,7 +311,8 @@ mod tests {
         assert_eq!((all.iter().count(), last(&all)), (MOST + 1, MORE_PROBLEMS.to_owned()));
     }
 
-    /// A machine may have a thousand problems. Searching each of them for each machine would take seconds.
+    /// A machine may have a thousand problems, and machines mostly have the same problems. A search for free text in each problem of each
+    /// machine would take seconds.
     #[test]
     fn free_text_is_searched_once_for_equal_problems() {
         let free_text = ProblemRedactor::new(Redactor::default().hiding_free_text("correct horse"));
@@ -350,7 +351,7 @@ mod tests {
         for before in [1000, 1900, 1990, 1998] {
             assert_eq!(shown(before, " is wrong"), "x".repeat(before) + "…");
         }
-        // A secret that ends before the cut is hidden, as in a text that is not cut. A text that is not cut may also end with `…`.
+        // If a secret ends before the cut, only the secret is hidden, as in an uncut text. An uncut text may also end with `…`.
         let whole = shown(0, &"y".repeat(3000));
         assert!(!whole.contains("s0") && whole.ends_with("yyy…"), "{whole}");
         let whole = shown(1, "…");

@@ -34,8 +34,8 @@ pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Prob
             problems.warn(
                 &field,
                 format!(
-                    "the address of the mirror {} has a login, which containerd does not send; put the login into the secret \
-                     dockerconfig, for the registry",
+                    "the address of the mirror {} has a login, which containerd does not send; put a login for the registry into \
+                     the secret dockerconfig",
                     authority(mirror).rsplit('@').next().unwrap_or_default()
                 ),
             );

@@ -49,12 +49,12 @@ impl StoredPod {
         &self.text
     }
 
-    /// The pod's containers, unchanged.
+    /// The pod's containers, as the manifest has them.
     pub fn containers(&self) -> &[Value] {
         self.list("containers")
     }
 
-    /// The pod's volumes, unchanged.
+    /// The pod's volumes, as the manifest has them.
     pub fn volumes(&self) -> &[Value] {
         self.list("volumes")
     }

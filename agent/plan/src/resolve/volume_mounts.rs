@@ -91,7 +91,7 @@ fn would_hide(path: &str) -> Option<&'static str> {
         "/var/lib/systemd",
         "/var/run",
     ];
-    /// Directories with files of kops-agent and its boot script (`/opt/kops/conf/kube_env.yaml`).
+    /// Directories with files of kops-agent, and with the boot config that kOps' boot script writes (`/opt/kops/conf/kube_env.yaml`).
     const OWN: [&str; 6] =
         ["/opt", "/opt/kops", "/opt/kops/bin", "/opt/kops/conf", "/var/cache/nodeup", "/var/lib/kops-agent"];
     let is_below = |folder: &&str| {

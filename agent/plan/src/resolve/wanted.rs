@@ -50,7 +50,7 @@ impl Inputs {
             .collect()
     }
 
-    /// Whether the node's configuration needs data about the instance type that the facts lack. Only EC2 has this data
+    /// Whether the node's configuration needs data about the instance type, and the facts lack this data. Only EC2 has it
     /// (`GetMachineTypeInfo` and its callers in upup/pkg/fi/nodeup/command.go and nodeup/pkg/model/kubelet.go).
     pub fn wants_instance_type(&self) -> bool {
         let Some(aws) = self.facts.cloud.aws.as_ref() else { return false };

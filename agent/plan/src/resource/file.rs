@@ -75,7 +75,7 @@ pub enum FreeText {
     /// The values of environment variables in a pod's manifest.
     Variables,
     /// The numbers of the lines that are free text, from 0. All other lines are public. If the agent did not write the file that is now on
-    /// the node, outputs show only the lines of that file that equal a public line of this text.
+    /// the node, these numbers do not apply to that file. Outputs then show only its lines that equal a public line of this text.
     Lines(BTreeSet<usize>),
 }
 
@@ -87,14 +87,14 @@ pub enum SecretPiece {
     Text(String),
     /// The decoded bytes of `secrets/<name>` in the state store.
     Secret(String),
-    /// The value of the first of these variables that has a value in the agent's environment. kOps sets these variables. Empty if none of
-    /// them has a value.
+    /// Variables that kOps sets in the agent's environment. The piece is the value of the first variable that has a value. The piece is
+    /// empty if no variable has a value.
     Environment(Vec<String>),
     /// A line `NAME=value` for a variable that kOps sets in the agent's environment. The value can be empty. If the variable `given` has no
     /// value, the line is left out.
     EnvironmentLine {
         name: String,
-        /// The variable that decides whether the line is written.
+        /// The line is written only if this variable has a value.
         given: String,
     },
     /// The PEM private key of one item of a keyset in the state store.
@@ -166,7 +166,7 @@ impl File {
         File { group: Some(group.into()), ..self }
     }
 
-    /// Lets the file be written only if it does not exist yet.
+    /// Makes the agent write the file only if no file exists at the path.
     pub fn create_only(self) -> File {
         File { create_only: true, ..self }
     }

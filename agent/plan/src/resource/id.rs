@@ -44,7 +44,6 @@ impl Kind {
         (Kind::Unit, "unit"),
     ];
 
-    /// Whether the kind is a mount or a bind mount.
     pub fn is_mount(self) -> bool {
         matches!(self, Kind::Mount | Kind::BindMount)
     }

@@ -47,7 +47,7 @@ impl DesiredState {
         &self.assumed_archives
     }
 
-    /// The members of the archive with this SHA-256 that files of this state use.
+    /// The archive members that files of this state use. `archive` is the SHA-256 of the archive.
     pub fn members_of(&self, archive: &str) -> BTreeSet<&str> {
         let assets = self.resources.values().filter_map(|resource| match resource {
             Resource::File(file) => match &file.content {

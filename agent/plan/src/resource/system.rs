@@ -63,11 +63,11 @@ fn yes() -> bool {
 #[serde(rename_all = "camelCase")]
 pub struct BindMount {
     pub source: String,
-    /// The second path.
+    /// The second path, at which the directory is also mounted.
     pub path: String,
     /// Mount options (`exec`, `nosuid`, `nodev`).
     pub options: Vec<String>,
-    /// Whether mounts below the directory are mounted at the second path too.
+    /// Whether the mounts below `source` are also mounted below `path`.
     pub recursive: bool,
 }
 
@@ -91,7 +91,8 @@ pub struct HostsEntry {
     pub hostname: String,
     /// The name's addresses. If the list is empty, `/etc/hosts` must not have the name.
     pub addresses: Vec<String>,
-    /// Whether protokube replaces the addresses with addresses that gossip publishes. If so, any address of the name is correct.
+    /// Whether protokube replaces the addresses with addresses that gossip publishes. If so, the agent accepts every address
+    /// that `/etc/hosts` has for the name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_replaced_by_gossip: bool,
 }
@@ -108,7 +109,7 @@ pub struct KernelModule {
 /// The IPv6 prefix for the addresses of this node's pods. The machine requests the prefix from the cloud.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipv6Prefix {
-    /// The name of this resource. A node has at most one resource of this kind.
+    /// The agent always uses the name `prefix`, because a node has at most one resource of this kind.
     pub name: String,
 }
 

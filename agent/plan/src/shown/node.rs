@@ -9,7 +9,7 @@ use kops_agent_spec::redaction::MARK;
 
 #[must_use]
 pub fn node(node: &NodeConfig) -> Value {
-    // Serialization cannot fail, because the type of the configuration is our own.
+    // Serialization cannot fail, because every value of this type has a JSON form.
     document(serde_json::to_value(node).unwrap_or_default())
 }
 

@@ -18,7 +18,7 @@ pub enum Place {
 
 use Place::{Cluster as InCluster, Group as InGroup};
 
-/// Finds the causes of problems of a group's nodes: fields in the manifests of the cluster and the group.
+/// For a problem of a group's node, finds the field of the cluster's or the group's manifest that causes the problem.
 pub struct Places<'a> {
     cluster: &'a Cluster,
     group: &'a InstanceGroup,
@@ -133,7 +133,8 @@ fn of_both(field: &str) -> Vec<Place> {
     vec![InGroup(field.to_owned()), InCluster(field.to_owned())]
 }
 
-/// kOps merges the kubelet settings of a group with the cluster's kubelet settings for the group's role.
+/// The places where a kubelet setting can be written. kOps merges the kubelet settings of a group with the cluster's kubelet settings for
+/// the group's role.
 fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
     let mut places = vec![InGroup(format!("spec.kubelet{rest}"))];
     if rest.starts_with(".nodeLabels") {
@@ -151,16 +152,16 @@ fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
     places
 }
 
-/// The constructor of a place in a manifest, the manifest's field with taints, and the taints in this field.
+/// The taints in one field of a manifest: the constructor for places in this manifest, the path of the field, and the taints.
 type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 
 /// Finds the manifest field of each taint. kOps merges and sorts the taints of all manifests, so a taint has different indices in the
 /// configuration and in its manifest.
 struct Taints {
-    /// The place of the first taint with each problem, by the problem's text.
+    /// For the text of each problem, the place of the first taint with this problem.
     of_problem: BTreeMap<String, Place>,
-    /// The place of the first wrong taint, or of the first taint if no taint is wrong. Used for a problem that `of_problem` lacks, because
-    /// the problem's text hides the taint.
+    /// The place of the first wrong taint, or of the first taint if no taint is wrong. `of_problem` lacks a problem if the problem's text
+    /// hides the taint. Such a problem gets this place.
     other: Option<Place>,
 }
 
@@ -249,7 +250,7 @@ fn index(rest: &str) -> Option<(usize, &str)> {
     Some((index.parse().ok()?, rest))
 }
 
-/// In a node's configuration, the cluster's packages come before the group's packages.
+/// The manifest field of a package in a node's configuration, where the cluster's packages come before the group's packages.
 fn of_package(rest: &str, cluster: &Cluster) -> Option<Place> {
     let (index, rest) = index(rest)?;
     Some(match index.checked_sub(cluster.spec.packages.len()) {
@@ -368,7 +369,7 @@ mod tests {
         }
         assert_eq!(place(&repeated_taint("f=:NoSchedule")), in_cluster("spec.kubelet.taints[1]"));
         assert_eq!(place("[***] is no taint"), in_group("spec.taints[1]"));
-        // A problem with a long text is cut.
+        // The text of this problem is so long that it is cut.
         let mut long = group.clone();
         long.spec.taints = vec!["a=:No".to_owned(), "x".repeat(5000), "y".repeat(5000)];
         let problem = taint_problem(&"y".repeat(5000)).unwrap();

@@ -206,7 +206,7 @@ enum Change {
     },
 }
 
-/// A value for any kind of field. It need not be valid.
+/// Random values for all kinds of fields. They need not be valid. If `fits` is false, `other` is used for every kind of field.
 #[derive(Clone, Debug)]
 struct Odd {
     fits: bool,

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 macro_rules! clouds {
     ($($name:literal),*) => {
-        /// Every cloud, with its changes to the example cluster.
+        /// The name of every cloud, and the cloud's changes to the documents of `tests/example`.
         pub const CLOUDS: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../../tests/golden/clouds/", $name, ".yaml")))),*];
     };
@@ -216,7 +216,7 @@ pub fn merge(into: &mut Value, changes: &Value) {
     }
 }
 
-/// The hash of a file is the hash of its URL, so that a test detects swapped files.
+/// Made-up hashes. The hash of each file is the hash of the file's URL, so that a test detects swapped files.
 pub struct HashOfUrl;
 
 impl AssetHashes for HashOfUrl {
@@ -229,8 +229,8 @@ pub fn hash_of_url(url: &str) -> String {
     sha256_hex(url.as_bytes())
 }
 
-/// The certificate of a keyset as PEM. Certificates differ only in the name, so that a test detects swapped certificates. Their signatures
-/// are invalid, but the code under test does not check them.
+/// The certificate of a keyset as PEM. The certificates of two keysets differ only in the names of the issuer and the subject, so that a
+/// test detects swapped certificates. Their signatures are invalid, but the code under test does not check the signatures.
 pub fn certificate(keyset: &str) -> String {
     const NAME: &[u8] = b"service-account";
     let base64: String = CERTIFICATE.lines().filter(|line| !line.starts_with('-')).collect();
@@ -273,7 +273,8 @@ fn manifest(url: &str) -> &'static str {
     }
 }
 
-/// Formats a document as kOps does, in YAML. Documents in JSON would hide errors with NEL, which is a line break only in YAML.
+/// Formats a document in YAML, as kOps does. With JSON, the tests would miss errors with the character NEL (U+0085), which is a line break
+/// only in YAML.
 fn document(value: &Value) -> String {
     go_yaml::value_to_string(value)
 }

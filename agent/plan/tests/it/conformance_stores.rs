@@ -114,7 +114,7 @@ fn every_secret_is_readable() {
 }
 
 /// In cluster-spec mode, kops-agent takes certificates, public keys and the ids of primary keys from the store's keysets. Each
-/// `nodeupconfig.yaml` must have equal certificates, public keys and ids.
+/// `nodeupconfig.yaml` must have the same certificates, public keys and ids as these keysets.
 #[test]
 fn trusted_certificates_equal_those_in_nodeup_configs() {
     for_all("stores", &named("nodeupconfig.yaml"), |text, url| {

@@ -18,8 +18,8 @@ pub(crate) fn corpus() -> Option<PathBuf> {
     found
 }
 
-/// The folders that each contain the corpus of one kOps release: the folder of `corpus`, and the folders in `conformance-releases` beside
-/// it.
+/// All corpus folders, one for each kOps release: the folder that `corpus` returns, and the folders with stores in `conformance-releases`
+/// beside it.
 pub(crate) fn corpora() -> Vec<PathBuf> {
     let Some(corpus) = corpus() else { return Vec::new() };
     let of_releases = entries(&corpus.with_file_name("conformance-releases"));

@@ -1,7 +1,7 @@
 //! Checks that a configuration derived from the conformance corpus has the same bytes as kOps' own. The corpus is not in the repository.
 //! Without it these tests print a message and pass.
 
-// These tests must read the corpus. The lint is for the crate under test, which must not read files.
+// These tests must read the files of the conformance corpus. The lint is for the crate under test, which must not read files.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -14,7 +14,8 @@ use kops_agent_plan::resource::{
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
-/// The snapshots of all other machines refer to the texts of these machines. The second machine also refers to the first.
+/// The snapshots of all other machines refer to the texts of these two machines. The snapshot of the second machine refers to the texts of
+/// the first machine.
 const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
 /// A text with fewer than this many lines is printed completely. A longer text may be replaced by a reference to an equal text of another
 /// machine.
@@ -142,8 +143,9 @@ fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     out
 }
 
-/// Shortens a text that has at least `LONG` lines. If one of the `known` machines has an equal text, returns a reference to that text. If a
-/// known machine has only a similar text for the resource `id`, returns the difference between the two texts.
+/// Shortens the text of the resource `id` if it has at least `LONG` lines. If a resource of a `known` machine has an equal text, returns a
+/// reference to that resource. If only the resource `id` of a known machine has a similar text, returns the difference between the
+/// two texts.
 fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
     let lines = body.lines().count();
     if lines < LONG {
@@ -168,8 +170,8 @@ fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> Str
         .unwrap_or_else(|| body.to_owned())
 }
 
-/// The lines that differ between two texts, marked with `-` and `+`. Before each group of marked lines comes the unmarked line that
-/// precedes the group.
+/// The lines that differ between two texts, marked with `-` and `+`. The result also has the line before each group of differing lines,
+/// without a mark.
 fn difference(old: &str, new: &str) -> String {
     let mut out = String::new();
     let mut before = None;
@@ -190,7 +192,7 @@ fn difference(old: &str, new: &str) -> String {
     out
 }
 
-/// A resource's text in a snapshot: the part beside the resource's name, and the part below the name.
+/// A resource's text in a snapshot. Returns the text that follows the resource's id on the same line, and the text of the lines below.
 fn describe(resource: &Resource) -> (String, String) {
     match resource {
         Resource::File(file) => describe_file(file),
@@ -213,7 +215,7 @@ fn describe(resource: &Resource) -> (String, String) {
         Resource::HostsEntry(x) => (x.addresses.join(" "), String::new()),
         Resource::Package(_) | Resource::KernelModule(_) | Resource::Group(_) => Default::default(),
         other => {
-            // Rare resources are printed with all their fields except `kind`.
+            // All other kinds of resources are printed with all their fields except `kind`.
             let fields = serde_json::to_value(other).unwrap();
             let fields = fields.as_object().unwrap().iter().filter(|(name, _)| *name != "kind");
             (String::new(), fields.map(|(name, value)| format!("{name}: {value}\n")).collect())

@@ -179,7 +179,7 @@ fn the_primary_interface_stays_managed_and_must_be_known() {
     let network = text(&node.state(), "/etc/systemd/network/75-eni-secondary.network");
     assert!(network.contains("Property=!INTERFACE=ens5\n"), "{network}");
     let problems = node.facts(json!({"interfaces": []})).problems();
-    assert!(problems.contains("no interface has its hardware address 02:00:00:00:00:01"), "{problems}");
+    assert!(problems.contains("no interface has the hardware address 02:00:00:00:00:01"), "{problems}");
 }
 
 #[test]

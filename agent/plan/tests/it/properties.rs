@@ -204,8 +204,8 @@ proptest! {
                     prop_assert_eq!(found, expected, "{} changed more in {}", field, id);
                 }
                 (Some(_), None) => prop_assert!(false, "{field} breaks {id}: {written}"),
-                // With [`HARMLESS`] in the field, the node lacks this file, because [`HARMLESS`] is no valid setting `NAME=VALUE`. So the
-                // test only checks that the file has no injected field.
+                // A node with [`HARMLESS`] in the field lacks this file, because [`HARMLESS`] is no valid setting `NAME=VALUE`. So there is
+                // no file to compare with, and the test only checks that this file has no injected field.
                 (None, Some(document)) => {
                     let is_broken = document.as_object().is_some_and(|fields| fields.contains_key("INJECTED"));
                     prop_assert!(!is_broken, "{field} in {id}");

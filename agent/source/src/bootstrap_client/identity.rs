@@ -82,8 +82,9 @@ impl Identity {
                 machine: self.names.join(" or "),
             });
         }
-        // If the agent's own record (`left_by`) says that this machine wrote the certificate, cloud-init's file is not used, because
-        // cloud-init writes this file again after `cloud-init clean`, or while the metadata service is unreachable.
+        // cloud-init's file with the time of the first boot may be wrong, because cloud-init writes it again after `cloud-init clean`, or
+        // while the metadata service is unreachable. So the file is not used if the agent's own record (`left_by`) says that this machine
+        // wrote the certificate.
         let is_older = self.left_by != LeftBy::ThisMachine
             && first_boot(&self.root).is_some_and(|first_boot| begins + BACKDATED + MOST_SKEW < first_boot);
         if is_older { Err(NoProof::Older) } else { Ok(pair) }

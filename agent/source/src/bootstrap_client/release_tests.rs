@@ -123,8 +123,9 @@ async fn only_a_refused_token_changes_the_form_of_tokens() {
     assert_eq!(tokens, ["0", "1", "1", "1", "2"]);
 }
 
-/// kops-controller of kOps 1.34.0 and 1.34.1 answers `callback failed` if the machine gives its proof in the form of other releases. The
-/// machine then changes the form, but only if a call-back came before this answer.
+/// kops-controller of kOps 1.34.0 and 1.34.1 expects another form of the proof than other releases do. If the machine uses the form for
+/// other releases, kops-controller answers `callback failed`. The machine then changes the form, but only if it received a call-back before
+/// this answer.
 #[tokio::test]
 async fn an_answered_call_back_that_failed_changes_the_form_of_the_proof() {
     kops_agent_net::tls::install_provider();

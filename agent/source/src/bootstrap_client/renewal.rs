@@ -12,8 +12,9 @@ use super::{Asking, KopsController};
 use kops_agent_net::tls;
 
 impl KopsController {
-    /// Asks the servers with kubelet's current certificate. Returns the server's URL and its answer. A failed request is not retried: the
-    /// certificate is valid for months, and the next `kops-agent verify --renew` sends a new request.
+    /// Sends the request to the servers, with kubelet's current certificate as the client certificate. Returns the URL of the server that
+    /// answered, and the answer. A failed request is not retried: the certificate is valid for months, and the next
+    /// `kops-agent verify --renew` sends a new request.
     pub(super) async fn renewed<T>(
         &self,
         asking: &Asking,
@@ -37,8 +38,8 @@ impl KopsController {
                 return None;
             }
         };
-        // Some servers with one DNS name may be upstream's kops-controller, which does not support renewals. So the request goes to one
-        // address after another until one of them answers with the data.
+        // Some addresses of a DNS name may belong to upstream's kops-controller, which does not support renewals. So the request goes to
+        // one address after another until a server answers with the data.
         let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
         match asking.round(&servers, &trust, accept).await {
             Ok((server, given)) => {

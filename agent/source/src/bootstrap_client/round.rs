@@ -8,8 +8,9 @@ use kops_agent_net::random;
 
 use super::server::{Failure, Server};
 
-/// Asks every address of every server until one succeeds, or answers that this machine is registered. The order is random across all
-/// servers, so that the machines of a group do not all begin with one address. Returns the server's URL and its answer.
+/// Asks the addresses of all servers one by one. Stops if a request succeeds, or if a server answers that this machine is registered. The
+/// order is random across all servers, so that the machines of a group do not all ask the same address first. Returns the URL and the
+/// answer of the server whose request succeeded.
 pub(super) async fn ask_each<T>(
     servers: &[Server],
     ask: impl AsyncFn(&Server, SocketAddr) -> Result<T, Failure>,
@@ -96,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes one round of requests, and each request fails with `fails`. Returns the ports of the requests, and the failures.
+    /// Makes one round of requests. `fails` makes the failure of each request. Returns the ports of the requests, and the failures.
     async fn ports_asked(servers: &[Server], fails: impl Fn() -> Failure) -> (Vec<u16>, Failures) {
         let ports = RefCell::new(Vec::new());
         let ask = async |_: &Server, address: SocketAddr| {

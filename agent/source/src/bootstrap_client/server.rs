@@ -25,8 +25,8 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout of the connection and its TLS handshake. It is short so that a server that accepts connections but does not respond delays the
 /// next address only a little.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of addresses to ask for one server name. Usually, a cluster has fewer control planes. If none of the asked addresses
-/// responds, the requests take at most two minutes.
+/// The maximum number of addresses to ask for one server name. Usually, a cluster has fewer control-plane machines than this. If none of
+/// the asked addresses responds, the requests take at most two minutes.
 const MOST_ADDRESSES: usize = 8;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 /// The maximum size of a response, in bytes. A configuration has about ten thousand bytes.
@@ -49,7 +49,7 @@ pub enum NoServer {
          {problem}; use a URL such as https://kops-controller.internal.CLUSTER:3988/"
     )]
     Url { url: String, problem: String },
-    /// Without a certificate of an authority, the agent could not detect an impostor.
+    /// Without an authority's certificate, the agent could not detect a server that only pretends to be kops-controller.
     #[error(
         "the boot config's ConfigServer.CACertificates has no certificate of an authority, so this machine cannot verify \
          kops-controller; give this instance the user-data that `kops update cluster --yes` writes"
@@ -98,9 +98,9 @@ pub(super) enum Failure {
     #[error("it answers with {status}{line}{advice}")]
     Refused {
         status: u16,
-        /// The first line of the answer. It begins with punctuation.
+        /// The first line of the answer, as ` (LINE)`. Empty if the answer has no such line.
         line: String,
-        /// The remedy. It begins with punctuation.
+        /// The remedy, after `; `. Empty if there is no advice.
         advice: &'static str,
     },
     #[error("its answer {0}")]
@@ -158,7 +158,7 @@ impl Server {
         Ok(Server { shown: shown.to_owned(), url, tls_server_name: tls_server_name.to_owned() })
     }
 
-    /// The server with its URL for renewals.
+    /// The server with its URL for renewal requests, which a node authenticates with kubelet's current certificate.
     pub(super) fn renewing(&self) -> Server {
         self.asked_at(renewal::PATH)
     }
@@ -241,7 +241,7 @@ impl Server {
     }
 }
 
-/// Removes the placeholder addresses.
+/// Removes the placeholder addresses. Fails if all addresses are placeholders.
 fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
     let used: Vec<IpAddr> = found.iter().copied().filter(|address| !PLACEHOLDERS.contains(address)).collect();
     match found.first() {
@@ -369,7 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_nothing_listens_on_is_no_server() {
-        // The test has bound the port, so no other process listens on it.
+        // The test's socket has the port but does not listen. No other process can listen on the port, so connections are refused.
         let bound = tokio::net::TcpSocket::new_v4().unwrap();
         bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let failure = asked(bound.local_addr().unwrap()).await;

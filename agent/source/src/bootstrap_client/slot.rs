@@ -67,7 +67,7 @@ impl KopsController {
 
 #[derive(Default)]
 struct Outcomes {
-    /// The failures of servers that have slots, but cannot decide now.
+    /// The failures of servers that support slots, but cannot decide about this node's request now.
     troubles: Vec<String>,
     /// The failures of servers that do not answer.
     silence: Vec<String>,
@@ -84,8 +84,8 @@ impl Outcomes {
         }
     }
 
-    /// Combines the failures of all servers into one answer. A server without slots answers 404 or 405. If servers answer, but none of them
-    /// has slots, the answer is [`NoAnswer::NotServed`], even if other servers do not answer.
+    /// Combines the failures of all servers into one answer. A server that does not support slots answers 404 or 405. If all answers are
+    /// 404 or 405, the result is [`NoAnswer::NotServed`], even if other servers do not answer.
     fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;

@@ -56,7 +56,7 @@ pub struct ClusterSpec {
     pub node_port_access: Vec<String>,
     /// Name of an SSH key that is registered in the cloud.
     pub ssh_key_name: Option<String>,
-    /// Whether machines install operating system updates: `automatic` or `external` (they do not).
+    /// Whether machines install operating system updates (`automatic`) or not (`external`).
     pub update_policy: Option<String>,
     /// ARNs of existing IAM policies for machines, by role.
     pub external_policies: BTreeMap<String, Vec<String>>,

@@ -85,7 +85,7 @@ pub struct ExternalDNSConfig {
     pub watch_ingress: Option<bool>,
     /// The only namespace that the controller watches.
     pub watch_namespace: String,
-    /// The program that publishes the names: `dns-controller`, `external-dns` or `none`.
+    /// The program that publishes the cluster's DNS names: `dns-controller`, `external-dns` or `none`.
     pub provider: String,
     pub priority_class_name: Option<String>,
 }

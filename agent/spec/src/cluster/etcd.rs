@@ -54,7 +54,7 @@ pub struct EtcdMemberSpec {
 pub struct EtcdBackupSpec {
     /// URL of the folder for the etcd cluster's backups.
     pub backup_store: String,
-    /// Container image of the program that makes the backups.
+    /// Container image of the program that backs up the etcd cluster.
     pub image: String,
 }
 

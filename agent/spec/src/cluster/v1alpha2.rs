@@ -91,7 +91,7 @@ fn moves_of_cloud(provider: CloudProvider) -> &'static [Move] {
 }
 
 const AWS: &[Move] = &[
-    // The field only accepts the value true, so it has no effect.
+    // The only valid value of this field is true. So the field has no effect, and the conversion drops it.
     dropped("spec.cloudConfig.awsEBSCSIDriver.enabled"),
     moved("spec.cloudConfig.awsEBSCSIDriver", "spec.cloudProvider.aws.ebsCSIDriver"),
     moved(
@@ -178,7 +178,7 @@ const MOVES: &[Move] = &[
         "spec.networking.cilium.toFQDNsDNSRejectResponseCode",
     ),
     moved("spec.networking.cilium.toFqdnsEnablePoller", "spec.networking.cilium.toFQDNsEnablePoller"),
-    // Fields of the components.
+    // Fields of kubelet, kube-proxy and the components of the control plane.
     moved("spec.kubelet.clientCaFile", "spec.kubelet.clientCAFile"),
     moved(
         "spec.kubelet.authenticationTokenWebhookCacheTtl",

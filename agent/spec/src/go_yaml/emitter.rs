@@ -317,5 +317,5 @@ fn float_text(float: f64) -> String {
     }
 }
 
-/// From this power of ten on, Go's shortest form has an exponent.
+/// Go's shortest form of a number has an exponent if the number is at least ten to this power.
 const LEAST_EXPONENT: i32 = 6;

@@ -24,9 +24,9 @@ fn precedes(a: &str, b: &str) -> bool {
     }
 }
 
-/// Whether one key comes before another. `before` is the text with which both keys begin. `a` and `b` are the remaining texts of the keys,
-/// and begin with different characters, `of_a` and `of_b`. Compares the numbers at this position, then the lengths of the numbers, then the
-/// characters.
+/// Whether the first key comes before the second key. Both keys begin with the text `before`. Then the first key continues with `a`, and
+/// the second key continues with `b`. `of_a` and `of_b` are the first characters of `a` and `b`, and differ. Compares the numbers at this
+/// position, then the lengths of the numbers, then the characters.
 fn number_precedes((a, of_a): (&str, char), (b, of_b): (&str, char), before: &str) -> bool {
     let continues_a_number = (of_a == '0' || of_b == '0')
         && before.chars().rev().take_while(char::is_ascii_digit).any(|c| c != '0');

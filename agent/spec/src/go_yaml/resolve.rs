@@ -2,8 +2,8 @@
 
 use serde_json::{Number, Value};
 
-/// The value that Go's YAML reader gives to a text without quotes. `None` if the value is a string. Dates stay strings, as when Go reads a
-/// document into a map.
+/// The value that Go's YAML reader gives to a text without quotes. `None` if the value is a string. A date stays a string, because Go
+/// also keeps a date as a string when it reads a document into a map.
 pub(crate) fn value(text: &str) -> Option<Value> {
     match text.bytes().next()? {
         b'+' | b'-' | b'0'..=b'9' if !is_timestamp(text) => {

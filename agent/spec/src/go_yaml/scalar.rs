@@ -10,7 +10,7 @@ pub(super) enum Style {
     Literal,
 }
 
-/// Chooses the style of a text that may have several lines.
+/// Chooses the YAML style in which a string is written. The string may have several lines.
 pub(super) fn style(text: &str) -> Style {
     if text.contains(is_foreign) {
         return Style::DoubleQuoted;

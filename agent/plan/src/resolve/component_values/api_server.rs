@@ -10,8 +10,8 @@ use crate::resolve::KubeApiServer;
 
 /// The types of addresses (`NodeAddressType` in k8s.io/api/core/v1).
 const ADDRESS_TYPES: [&str; 5] = ["ExternalDNS", "ExternalIP", "Hostname", "InternalDNS", "InternalIP"];
-/// The maximum number of host bits in a range of Services, which then has 2^20 addresses. If Kubernetes stores each Service address in its
-/// own object, the range can be larger.
+/// The maximum number of host bits in the address range of Services. A range with 20 host bits has 2^20 addresses. If Kubernetes stores
+/// each Service address in its own object, the range can be larger.
 const MOST_SERVICE_BITS: u8 = 20;
 /// The first minor version in which a range of Services with more than [`MOST_SERVICE_BITS`] host bits also needs the gate
 /// `DisableAllocatorDualWrite`.

@@ -11,7 +11,7 @@ const ALL: [&str; 4] = ["api/all", "api/alpha", "api/beta", "api/ga"];
 /// The API groups of CustomResourceDefinitions and APIServices. Two separate servers inside kube-apiserver serve these
 /// groups. `VERSIONS` and `VERSIONS_OF_SOME` do not list the versions of these groups.
 const GROUPS_OF_OTHERS: [&str; 2] = ["apiextensions.k8s.io/", "apiregistration.k8s.io/"];
-/// The API versions that all known releases have.
+/// The API versions that all known Kubernetes releases have.
 const VERSIONS: [&str; 49] = [
     "/v1",
     "admission.k8s.io/v1",

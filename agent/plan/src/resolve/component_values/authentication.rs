@@ -33,8 +33,8 @@ fn check_users(component: &mut Component<'_>, api_server: &KubeApiServer) {
             component.refuse(
                 field,
                 format!(
-                    "is set together with OpenID Connect, which {} refuses; move the provider into the file, and remove \
-                     spec.authentication.oidc and oidcCAFile",
+                    "is set together with OpenID Connect, which {} refuses; move the provider into the authentication \
+                     configuration file, and remove spec.authentication.oidc and oidcCAFile",
                     component.name
                 ),
             );

@@ -57,7 +57,7 @@ fn check_clouds(component: &mut Component<'_>, config: &KubeControllerManagerCon
     };
     component.word("cloudProvider", &config.cloud_provider, clouds);
     let allocator = config.cidr_allocator_type.as_deref().unwrap_or_default();
-    // Releases with several allocators check the allocator only if allocateNodeCIDRs is true.
+    // kube-controller-manager up to 1.31 checks the allocator only if allocateNodeCIDRs is true. Newer versions always check it.
     if !has_cloud_ranges || config.allocate_node_cidrs == Some(true) {
         component.word("cidrAllocatorType", allocator, allocators);
     }

@@ -23,8 +23,8 @@ fn found(version: &str, settings: &str, set: &str) -> [Vec<String>; 2] {
             inputs.config.uses_legacy_gossip = Some(false);
         }
     });
-    // kOps 1.35 needs more downloads than the test's configuration has. So a node of kOps 1.35 has problems
-    // besides the tested problems.
+    // kOps 1.35 needs more downloads than the test's configuration has. The problems of the missing downloads are
+    // filtered out, because only the problems of `settings` are tested.
     let (refusals, warnings) = match node {
         Ok(node) => (node.refusals, node.warnings),
         Err(problems) => (problems.iter().cloned().collect(), problems.warnings().to_vec()),
@@ -57,7 +57,6 @@ fn at<'a>(config: &'a mut Value, path: &str) -> &'a mut Value {
     config.pointer_mut(&format!("/{}", path.replace('.', "/"))).unwrap()
 }
 
-/// The refusals of a component's settings.
 pub(super) fn refused(version: &str, settings: &str, set: &str) -> Vec<String> {
     let [refusals, _] = found(version, settings, set);
     refusals

@@ -34,7 +34,7 @@ pub(super) fn check(config: &KubeletConfigSpec, problems: &mut Problems) {
         problems.warn(
             "KubeletConfig.cgroupRoot",
             format!(
-                "is {root:?}, but nothing creates this cgroup, and kubelet does not start without the cgroup; set the field to \"/\", \
+                "is {root:?}, but kOps does not create this cgroup, and kubelet does not start without the cgroup; set the field to \"/\", \
                  unless the machine's image or a hook creates the cgroup before kubelet starts"
             ),
         );

@@ -12,7 +12,8 @@ use crate::resolve::Problems;
 use super::values::quantity;
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
-/// kubelet's eviction threshold if `evictionHard` is unset, in bytes (pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
+/// kubelet's eviction threshold for available memory if `evictionHard` is unset, in bytes
+/// (pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
 const DEFAULT_EVICTION: f64 = 100.0 * MEBIBYTE;
 
 /// Checks that the machine has the reserved memory and processors. Does not check the memory if the facts lack its size, and does not check

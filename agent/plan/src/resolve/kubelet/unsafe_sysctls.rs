@@ -58,7 +58,7 @@ fn is_pattern(pattern: &str) -> bool {
     is_last && parts.iter().all(is_part)
 }
 
-/// The name with `.` as its separator. If the first separator of the name is `/`, the function exchanges `/` and `.` everywhere.
+/// The name of a kernel parameter in the form with dots. If the first separator is `/`, each `/` becomes `.`, and each `.` becomes `/`.
 fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(first) if name[first..].starts_with('/') => name

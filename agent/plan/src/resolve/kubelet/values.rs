@@ -31,7 +31,7 @@ const FIRST_WITHOUT_REPETITION: u64 = 31;
 /// Go's names of TLS versions (k8s.io/component-base/cli/flag).
 pub(in crate::resolve) const TLS_VERSIONS: [&str; 4] =
     ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
-/// Go's names of cipher suites, and the two that Kubernetes adds (k8s.io/component-base/cli/flag, Go's crypto/tls).
+/// Go's names of cipher suites, and two more names that Kubernetes adds (k8s.io/component-base/cli/flag, Go's crypto/tls).
 pub(in crate::resolve) const CIPHER_SUITES: [&str; 27] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -407,7 +407,7 @@ impl Check<'_> {
         for (field, period) in [("shutdownGracePeriod", whole), ("shutdownGracePeriodCriticalPods", critical)]
         {
             if period < none || (period > none && period < SECOND) {
-                self.refuse(field, format!("{period} is refused by kubelet; use 0s, or 1s or more"));
+                self.refuse(field, format!("{period} is refused by kubelet; use 0s, or at least 1s"));
             }
         }
         if critical > whole {

@@ -31,7 +31,7 @@ const API_SERVER_FILES: [&str; 13] = [
 ];
 /// The kubeconfig of a token webhook. kOps writes this file.
 const TOKEN_WEBHOOK_CONFIG: &str = "/etc/kubernetes/authn.config";
-/// Files and directories with resolver configurations that services of the machine write at run time.
+/// The file and the directories in which the machine's services write resolver configurations at run time.
 const RESOLVER_CONFIGURATIONS: [&str; 3] = ["/etc/resolv.conf", "/run", "/var/run"];
 
 pub(super) fn api_server<'a>(basis: &Basis<'_>, api_server: &'a KubeApiServer) -> Component<'a> {
@@ -178,8 +178,8 @@ pub(super) fn kube_scheduler<'a>(basis: &Basis<'a>) -> Option<Component<'a>> {
     })
 }
 
-/// kubelet's settings. The checked files do not include the file of `bootstrapKubeconfig`. kubelet does not need this
-/// file, because kOps gives kubelet a kubeconfig.
+/// kubelet's settings that name files. `bootstrapKubeconfig` is not among them: kubelet does not need this file, because
+/// kOps gives kubelet a kubeconfig.
 pub(super) fn kubelet<'a>(basis: &Basis<'a>) -> Component<'a> {
     let config = &basis.config.kubelet_config;
     let resolver = config.resolv_conf.as_deref().unwrap_or_default();
