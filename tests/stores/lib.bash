@@ -1,6 +1,6 @@
 # Functions for the scripts in this folder. A script puts the example cluster's store into a server, and checks that kops-agent
-# reads the same from the server as from a folder. A script sets `name`, its own name, and sources this file with its own
-# arguments.
+# reads the same store content from the server as from a folder. Each script first sets `name` to its own name. Then it sources
+# this file with the script's arguments.
 # shellcheck shell=bash disable=SC2034,SC2154
 set -euo pipefail
 

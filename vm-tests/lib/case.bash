@@ -185,7 +185,7 @@ kops_user_data() { user_data "$VM_TESTS/lib/kops-user-data" --conf "$CONF" --rel
 # agent_user_data [FLAG...]: writes this machine's user-data with packaging/cloud-init.
 agent_user_data() { user_data "$VM_TESTS/../packaging/cloud-init/user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
 
-# The servers read the file at each request. The rename keeps them from reading a half-written file.
+# Each server reads its fault file at each request. The rename keeps the server from reading a half-written file.
 fault() { echo "${@:2}" >"$WORLD/fault.new" && mv "$WORLD/fault.new" "$WORLD/faults/$1"; }
 
 mend() { rm "$WORLD/faults/$1"; }

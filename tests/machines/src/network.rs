@@ -38,7 +38,7 @@ impl Family {
     pub fn address(self, number: u8) -> IpAddr {
         match self {
             Family::Ipv4 => Ipv4Addr::new(10, 99, 0, number).into(),
-            // EC2's addresses in a subnet differ within the first 80 bits, so bits 65 to 80 also contain the number.
+            // EC2's addresses in a subnet differ within the first 80 bits, so bits 65 to 80 also contain the machine's number.
             Family::Ipv6 => {
                 let part = 0xff00 | u16::from(number);
                 Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, part, 0, 0, number.into()).into()

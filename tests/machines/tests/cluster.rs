@@ -254,7 +254,8 @@ fn keysets() -> &'static [Keyset] {
     KEYSETS.get_or_init(|| make_keysets().unwrap())
 }
 
-/// Debian packages. The key is the URL path at which apt requests a package of a flat repository. Newer versions of apt also escape tildes.
+/// Debian packages. The key is the URL path at which apt requests a package of a flat repository. A package with a tilde in its name has
+/// two paths, because only newer versions of apt escape tildes.
 fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let spellings = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap().replace('%', "%25").replace('+', "%2b");

@@ -201,7 +201,8 @@ pub fn uses_a_new_certificate(cluster: &Cluster) {
 }
 
 /// If the configuration becomes invalid, a running controller keeps its valid configuration. If a controller starts with an
-/// invalid configuration, it reports the error and fails, and systemd does not restart it. Node mode repairs the file.
+/// invalid configuration, it reports the error and fails, and systemd does not restart it. The next run in
+/// node mode restores the valid configuration.
 pub fn reports_an_invalid_configuration(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (right, runs) = (machine.read(CONFIG), machine.show(UNIT, "InvocationID"));

@@ -97,8 +97,8 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
-/// Checks that the journal of `unit` contains the message `when`, which says when the packages are fetched. The agent fetches them before
-/// their installation. If a different apt process holds apt's locks, the installation itself fetches them.
+/// Checks that the journal of `unit` contains `when`, the message about the time of the packages' download. The agent normally downloads
+/// the packages before their installation. If a different apt process holds apt's locks, the installation itself downloads them.
 fn packages_were_fetched(machine: &Machine, unit: &str, when: &str) {
     let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
     assert!(said.contains(when), "{said}");

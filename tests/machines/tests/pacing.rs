@@ -36,8 +36,8 @@ fn holder(cluster: &Cluster) -> Option<String> {
     cluster.kubectl(&["-n", "kops-agent", "get", "lease", &lease, "-o", "jsonpath={.spec.holderIdentity}"])
 }
 
-/// While a different node has the slot, a run with a changed kubelet setting changes nothing. When the slot is free, the run
-/// drains its node and restarts kubelet.
+/// While a different node has the group's disruption slot, a run with a changed kubelet setting changes nothing. When the slot is
+/// free, the run drains its node and restarts kubelet.
 pub fn a_node_is_drained_and_changed_when_it_has_the_slot(cluster: &Cluster) {
     let (control_plane, node): (&Machine, &Machine) = (&cluster.control_plane, &cluster.node);
     let hosts = node.read(HOSTS);

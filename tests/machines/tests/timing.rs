@@ -177,8 +177,8 @@ fn idle(cluster: &Cluster, machine: &Machine) -> f64 {
     median((0..IDLE_RUNS).map(run).collect())
 }
 
-/// Waits until the control plane is ready. A control plane that starts uses both cores, and would slow down the next measured
-/// runs.
+/// Waits until the control plane is ready. During its start, the control plane uses both cores, which would slow down the next
+/// measured runs.
 fn settles(machine: &Machine) {
     for component in STATIC_PODS {
         static_pod_runs(machine, &format!("{component}-{CONTROL_PLANE_NAME}"));

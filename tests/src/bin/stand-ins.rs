@@ -54,7 +54,7 @@ enum Command {
         /// Folder with an older kubelet, for `serve --kubelet`.
         kubelet: PathBuf,
         folder: PathBuf,
-        /// Versions of kOps for which downloads are written, for `serve --kops`.
+        /// Versions of kOps whose downloads are written too. The machines of `serve --kops` need these downloads.
         kops: Vec<String>,
     },
     /// Print the addresses that `serve` needs in the network.

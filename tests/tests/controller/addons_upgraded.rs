@@ -108,7 +108,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert_eq!(data()["value"], "2");
     assert!(recorded(&addons, &first) && !addons.is_marked(&worker));
 
-    // kOps 1.36 ignores the condition ReplicaFailure. The objects of the channel do not change.
+    // The add-on's manifest stays the same. The Deployment becomes healthy, because kOps 1.36 ignores the condition ReplicaFailure.
     upgrade("1.36.2");
     addons.put(NAME, entry("1.36.2"), &second);
     eventually("it is healthy", || recorded(&addons, &second));

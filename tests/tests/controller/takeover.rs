@@ -87,7 +87,8 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     put_pod(cluster, &format!("kube-apiserver-{}", id(2)), "kube-apiserver", &id(2), &both);
     let controller = world.controller();
     let health = ["--health", controller.address()];
-    // A server listens on each of the two machines. Each server could be kops-controller, which will be gone after a takeover.
+    // A server listens on each of the two machines. The check does not accept a server that could be kops-controller, because a
+    // takeover removes kops-controller.
     let (code, said) = cluster.check_takeover(&health);
     let servers = line(&said, "servers");
     assert!(code == Some(4) && servers.contains("nor a pod shows that kops-agent runs there"), "{said}");

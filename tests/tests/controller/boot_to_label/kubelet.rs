@@ -39,7 +39,7 @@ impl Drop for Running {
 }
 
 /// Runs containerd and the kubelet of the machine with this root, until `stop` receives a message or closes. The folder `files` has
-/// additional files for the machine's `/etc`. Both programs write their logs to this folder.
+/// additional files for the machine's `/etc`. Both programs write their logs to `files`.
 pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap();
     // kubelet must find the mount that contains its folder, so `root` becomes a mount.
