@@ -197,7 +197,6 @@ once_more() {
     done 3<"$failed_cases"
 }
 
-# Prints the table of stages and times.
 table() {
     printf '| stage | seconds | seconds of a core |\n| --- | ---: | ---: |\n'
     printf '| %s | %s | %s |\n' "${times[@]}" "all of it" "$SECONDS" "$(core_seconds all)"

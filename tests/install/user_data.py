@@ -126,7 +126,8 @@ def exports_of_kops_user_data_are_kept():
         for compressed in [False, True]:
             (folder / "kube_env.yaml").write_text(of_kops(compressed=compressed))
             assert of(folder, mirror.url) == plain, compressed
-        # A variable of --env takes precedence. The message contains the names of the other variables, but not their values.
+        # A variable of --env takes precedence over the variable in kOps' user-data. The message contains the names of the user-data's
+        # other variables, but not their values.
         command = [USER_DATA, "--conf", folder / "kube_env.yaml", "--release", folder / "release", "--mirror", mirror.url, "--env", "AWS_REGION=eu-north-1"]
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "export AWS_REGION='eu-north-1'\n" in ended.stdout and "eu-west-1" not in ended.stdout

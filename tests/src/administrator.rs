@@ -61,7 +61,7 @@ impl Administrator {
         connection.set_read_timeout(Some(TIMEOUT))?;
         let session = ClientConnection::new(Arc::clone(&self.config), ServerName::try_from("localhost")?)?;
         let mut stream = StreamOwned::new(session, connection);
-        // A server answers HTTP/1.0 without chunks, and closes the connection after the response.
+        // A server answers an HTTP/1.0 request without chunks, and closes the connection after the response.
         write!(
             stream,
             "{method} {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: kubectl\r\nAccept: */*\r\n\

@@ -21,7 +21,7 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
     fn id(number: u64) -> String {
         number.to_string()
     }
-    /// The entry of the machine with this number in the list.
+    /// The list's entry for the machine with this number.
     fn json(&self, number: u64) -> Value;
     /// Whether the parameters of a request select the machine. The parameters include the header [`Api::filter`].
     fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool;

@@ -72,7 +72,7 @@ pub struct Cluster {
 /// The servers for a worker that may not read the whole store.
 struct ServersOfWorker {
     kops_controller: KopsController,
-    /// The stand-in for the state store. It denies the files that the worker's role may not read.
+    /// The stand-in for the state store. It denies access to the files that the worker's role may not read.
     s3: S3Server,
 }
 
@@ -214,8 +214,8 @@ impl Cluster {
         machine.try_run(&command)
     }
 
-    /// Calls nodeup as kOps' boot script does after the download. The call installs nodeup's unit, which converges. Standard error goes
-    /// to the file `said` on the machine.
+    /// Calls nodeup as kOps' boot script does after the download. The call installs nodeup's unit, and this unit converges the machine.
+    /// Standard error goes to the file `said` on the machine.
     pub fn start_as_user_data_does(&self, machine: &Machine, said: &str) -> Ended {
         let environment = self.environment();
         let mut command = vec!["sh", "-c", "said=$0; exec env \"$@\" 2>$said", said];
@@ -301,7 +301,7 @@ fn adapt(store: &ExampleStore, written: &Written, registry: &str) {
     let folder = store.cluster_folder();
     let example = kops_agent_tests::example_store::releases();
     let releases = &written.programs.releases;
-    // The images contain the programs of `tests/kube`, even if kubelet is older.
+    // The images contain the programs of `tests/kube`, even if the machine's kubelet is older than these programs.
     let of_images = &assets().releases.kubernetes;
     for file in [
         "cluster-completed.spec",

@@ -52,8 +52,8 @@ struct Round {
     /// The seconds that the agent spent on packages, according to `status --timeline`. `downloads` has the same source.
     packages: f64,
     downloads: f64,
-    /// The duration of a run without changes right after the first run, while kubelet starts the control plane. `idle` is the
-    /// duration of such a run when the control plane is ready.
+    /// The median duration of the runs right after the first run. They change nothing, and kubelet still starts the control plane.
+    /// `idle` is the median duration of runs that change nothing when the control plane is ready.
     at_once: f64,
     idle: f64,
 }

@@ -148,7 +148,7 @@ fn an_outage_of_the_store_changes_nothing_and_is_reported() {
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_failing_add_on_delays_no_other_and_a_changed_one_is_applied_immediately() {
-    /// The number of failures after which the pause is 40 s.
+    /// After this number of failures, the pause before the next try is 40 s.
     const FAILURES: u64 = 4;
     let cluster = Cluster::start();
     let mut addons = Addons::new(&cluster);

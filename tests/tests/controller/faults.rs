@@ -133,8 +133,8 @@ fn two_disagreeing_controllers_write_at_a_limited_rate() {
     let (cluster, controller) = labelled(1);
     let patches = || metric(&controller, "kops_agent_node_patches_total");
     let before = patches();
-    // This loop acts as kOps' own kops-controller without a Lease. Its store has a different label, so it immediately overwrites the Node's
-    // label.
+    // This loop acts as a kops-controller of kOps that does not wait for a Lease. In its store, the Node's label has the value `old`. So
+    // the loop immediately overwrites any other value.
     let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let begun = Instant::now();
     thread::scope(|scope| {

@@ -342,7 +342,7 @@ fn a_kubelet_may_cordon_and_drain_its_own_node_and_budgets_are_respected() {
     };
     let of_another = evict("b").unwrap_err().to_string();
     assert!(of_another.contains("forbidden") || of_another.contains("can only evict"), "{of_another}");
-    // No controller manager runs, so a PodDisruptionBudget allows no eviction until the test writes its status.
+    // No controller manager runs, so a PodDisruptionBudget allows no eviction until the test writes the budget's status.
     let held_back = evict("a").unwrap_err().to_string();
     assert!(held_back.contains("disruption budget"), "{held_back}");
     let allowed = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1,

@@ -208,7 +208,7 @@ pub fn conditions(hash: &str) -> Value {
 /// A maintenance window that opens in three days, so it is closed now.
 fn closed_window() -> String {
     let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
-    // 1970-01-01 was a Thursday.
+    // Day 0, 1970-01-01, was a Thursday, which has index 3. The second 3 is the number of days until the window opens.
     let day = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"][usize::try_from(days + 3 + 3).unwrap() % 7];
     format!("{day} 00:00-01:00 UTC")
 }

@@ -180,7 +180,8 @@ fn the_last_server_does_not_leave() {
     let (code, said) = check(cluster, 1);
     assert!(code == Some(4) && said.contains(&format!("{} (127.0.0.9:", id(2))), "{said}");
 
-    // Without Node 2, machine 1 is the only control plane. Its server may end, because kops-controller's pod waits there for the port.
+    // Without Node 2, machine 1 is the only control plane. The server on machine 1 may end, because kops-controller's pod on this machine
+    // waits for the port.
     cluster.kubectl(&["delete", "node", &id(2)]);
     let (code, said) = check(cluster, 1);
     assert!(code == Some(0) && said.contains("waits here for the port"), "{said}");
