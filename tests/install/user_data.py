@@ -64,8 +64,8 @@ def a_boot_config_is_taken_in_each_form_of_kops():
             assert of(folder, "https://m") == plain.replace(CONF, taken.rstrip("\n")), name
 
 
-# The beginning of kOps' script on a control plane behind a proxy (pkg/model/resources/nodeup.go). Its values have each kind
-# of quotes.
+# The beginning of kOps' script on a control plane behind a proxy (pkg/model/resources/nodeup.go). The values of
+# its variables use each kind of quotes.
 KOPS_BEGINS = r"""#!/bin/bash
 set -o errexit
 

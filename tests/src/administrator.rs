@@ -27,8 +27,8 @@ pub struct Administrator {
 }
 
 impl Administrator {
-    /// The administrator with this certificate and key. The API server listens on this port of loopback, with a certificate of `authority`
-    /// (PEM).
+    /// Makes an administrator that authenticates with this certificate and key. The API server listens on this port of the loopback
+    /// interface. The CA `authority` (PEM) has signed the API server's certificate.
     pub fn new(authority: &str, Pair { certificate, private_key }: &Pair, port: u16) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;

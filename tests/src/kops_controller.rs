@@ -200,8 +200,8 @@ impl KopsController {
         *self.state.moods.lock() = moods.iter().cloned().collect();
     }
 
-    /// The requests since the previous call of `asked`. Forgets their tokens, because a run within the same second may send one of
-    /// these tokens again.
+    /// The requests since the previous call of `asked`. Each path of the server accepts a token only once. This call forgets the tokens,
+    /// because a run within the same second may send one of them again.
     pub fn asked(&self) -> Vec<Asked> {
         self.state.tokens.lock().clear();
         std::mem::take(&mut *self.state.asked.lock())

@@ -146,7 +146,8 @@ fn request(certs: &str, keypair_ids: &str, is_for_config: bool, challenge: Optio
     )
 }
 
-/// A kops-controller that gives recorded responses of a release, one to each bootstrap request. It serves no other path.
+/// A kops-controller that answers bootstrap requests with recorded responses of a kOps release, one response for each request. It serves
+/// no other path.
 pub struct RecordedServer {
     server: LoopbackServer,
     asked: Arc<Mutex<Vec<Asked>>>,

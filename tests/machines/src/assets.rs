@@ -38,7 +38,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The programs of `tests/kube`.
+    /// The programs that `tests/kube/build` has built.
     pub fn newest() -> Programs {
         let Assets { releases, kube, .. } = assets();
         Programs { releases: releases.clone(), folders: vec![kube.clone()] }

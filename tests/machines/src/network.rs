@@ -142,7 +142,8 @@ impl Network {
         let address = format!("{address}/{}", family.prefix_length());
         let mut add = vec!["address", "add", &address, "dev", "machines"];
         if family == Family::Ipv6 {
-            // Duplicate address detection would delay the address. It is not needed: no machine has this address.
+            // Without this flag, duplicate address detection would delay the address. The detection is not needed, because no machine has
+            // the test's address.
             add.push("nodad");
         }
         self.ip(&add);

@@ -275,7 +275,7 @@ fn a_failing_add_on_delays_no_other_and_is_retried() {
         [("a-stale", "new"), ("bad", "new"), ("misplaced", "new"), ("wrong", "wrong"), ("good", "current")]
     );
 
-    // The namespace was missing. The test creates it during the retries.
+    // The add-on `bad` failed above, because its namespace was missing. The test creates this namespace while the command retries.
     cluster.write("addons/a-stale/k8s-1.16.yaml", &config_map("a", "kube-system", "1"));
     let mut retrying = cluster.addons(&["apply", "bad"]).spawn().unwrap();
     cluster.kubectl(&["create", "namespace", "nowhere"]);

@@ -154,7 +154,7 @@ fn two_disagreeing_controllers_write_at_a_limited_rate() {
     assert!(begun.elapsed() > LEAST, "{WRITES} writes in {:?}", begun.elapsed());
     let (ours, theirs) = (patches() - before, written.load(Ordering::Relaxed) as u64);
     assert!((ours..=ours + 1).contains(&theirs), "{theirs} writes of the other, {ours} of ours");
-    // Other Nodes are not affected, and the last write is the leader's.
+    // The conflict about Node 1 does not affect other Nodes. After the conflict, the last write to Node 1 is the leader's.
     add(&cluster, 2..=2);
     eventually("another node is labelled", || is_labelled(&cluster, 2));
     eventually("it has the last word", || cluster.label(&id(1), "tier").as_deref() == Some("web"));

@@ -209,8 +209,8 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
         cluster.type_in(&format!("PATH={}:$PATH; kubectl kops_agent fleet status", folder.display()));
     assert_eq!(by_kubectl, shown, "kubectl runs it as a plugin");
 
-    // The kubelet-server certificate has expired. The agent sends its reports with kubelet's client certificate. If the client
-    // certificate has expired, the agent cannot report this.
+    // The kubelet-server certificate has expired. The agent can report this, because it sends its reports with kubelet's client
+    // certificate. It cannot report that the client certificate itself has expired.
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
     tells(&root);
     assert_eq!(warning(&cluster.node("a")), "True CertificateExpired");

@@ -91,7 +91,7 @@ fn a_flood_of_azures_documents() {
 /// The controller's load during the flood.
 #[derive(Default)]
 struct Seen {
-    /// The maximum number of connections to the bootstrap server.
+    /// The highest observed number of open connections to the bootstrap server.
     connections: usize,
     /// The longest time for a response to `/healthz`.
     alive: Duration,

@@ -175,7 +175,8 @@ fn the_last_server_does_not_leave() {
     };
     let (code, said) = check(cluster, 2);
     assert!(code == Some(0) && said.contains(&format!("a server listens on {}", id(1))), "{said}");
-    // Machine 1 has the last server that answers. The server must not end, although kops-controller's pod runs on machine 1.
+    // No server listens on machine 2, so the server on machine 1 is the last one. This server must not end, although kops-controller's pod
+    // runs on machine 1.
     put_pod(cluster, "kops-controller-1", "kops-controller", &id(1), "");
     let (code, said) = check(cluster, 1);
     assert!(code == Some(4) && said.contains(&format!("{} (127.0.0.9:", id(2))), "{said}");

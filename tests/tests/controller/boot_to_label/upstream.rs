@@ -71,7 +71,8 @@ pub fn bootstrap<G: Ground>(ground: &G, world: &World) -> [Value; 2] {
 /// A gRPC message, with the status in the trailers.
 type Answered = WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>;
 
-/// Answers a call-back as gRPC for Go does. The response has the length of the message, the message, and the status in the trailers.
+/// Answers a call-back as gRPC for Go does. The body of the response is the length of the message, and then the message. The
+/// status is in the trailers.
 async fn called_back(request: Request<Incoming>) -> Result<Response<Answered>, Infallible> {
     assert_eq!(request.version(), Version::HTTP_2);
     assert_eq!(request.uri().path(), "/kops.bootstrap.v1.CallbackService/Challenge");

@@ -47,7 +47,7 @@ pub enum Manner {
     Request(Vec<u8>, Then),
 }
 
-/// What a request sends after its first part.
+/// The data that a liar sends after the first part of a request.
 pub enum Then {
     Silence,
     /// Sends these bytes, one byte each second.
