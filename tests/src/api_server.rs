@@ -294,7 +294,6 @@ impl Drop for Process {
     }
 }
 
-/// The holder of a certificate in the cluster.
 enum Holder<'a> {
     Server,
     Client { user: &'a str, groups: &'a [&'a str] },

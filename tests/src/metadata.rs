@@ -21,7 +21,7 @@ type Made = Box<dyn Fn(&str) -> Option<String> + Send>;
 pub enum Guard {
     /// No proof is required.
     None,
-    /// The proof is a header of this name and value.
+    /// Each request must have a header with this name and value.
     Header(&'static str, &'static str),
     /// The proof is a token. A client requests the token with PUT at this path. The PUT request must have the first of these headers, with
     /// any value that is not empty. Each later request has the token in the second header.

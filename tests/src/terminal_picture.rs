@@ -36,8 +36,8 @@ pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
             }
             _ => cluster.agent(agent, verb, CONTROL_PLANE, CONFIG_BASE),
         };
-        // This proxy does not exist, so no HTTPS request succeeds. The stand-ins serve everything that the agent
-        // needs over HTTP.
+        // This proxy does not exist, so no HTTPS request succeeds. The agent needs none, because the stand-ins use
+        // plain HTTP.
         command.env("HTTPS_PROXY", "http://127.0.0.1:1").arg("--root").arg(&root).args(flags);
         let output = command.output().with_context(|| format!("running {}", agent.display()))?;
         ensure!(output.status.success(), "{verb} failed: {}", String::from_utf8_lossy(&output.stderr));

@@ -38,7 +38,7 @@ of_machine() {
 
 CLOUD=$(of_machine cloud aws)
 GROUP=$(of_machine group control-plane-eu-west-1a)
-# The path on the machine of the program under test.
+# The path of the program under test on the machine.
 AGENT=$(of_machine agent /opt/kops/bin/nodeup)
 MACHINE_NAME=$(of_machine hostname ip-10-99-0-10)
 readonly CLOUD GROUP AGENT MACHINE_NAME

@@ -136,7 +136,7 @@ impl Network {
         })
     }
 
-    /// Adds an address of the test to the network.
+    /// Gives the test one more address in the network.
     pub fn add_address(&self, address: IpAddr) {
         let family = Family::new(address);
         let address = format!("{address}/{}", family.prefix_length());

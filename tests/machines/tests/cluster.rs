@@ -45,9 +45,9 @@ pub const CONTROL_PLANE_NAME: &str = "i-0d3a0c0ffee000001";
 /// The name of the worker's Node. See [`CONTROL_PLANE_NAME`].
 pub const NODE_NAME: &str = "i-0d3a0c0ffee000002";
 
-/// The version of kOps that wrote a cluster's store, and the programs of the cluster's machines.
+/// The version of kOps that wrote a cluster's store, and the programs on the cluster's machines.
 pub struct Written {
-    /// The version of kOps. `None` for the version of the example store.
+    /// The version of kOps, or `None` for the version that the example store has.
     pub kops: Option<&'static str>,
     pub programs: Programs,
 }

@@ -21,7 +21,7 @@ use kops_agent_machines::{median, step};
 /// The number of measured rounds. `KOPS_AGENT_BOOT_ROUNDS` overrides it. An additional first round, which is not measured,
 /// warms the host's caches.
 const ROUNDS: usize = 15;
-/// The number of runs without changes whose median duration is taken.
+/// The number of runs without changes. The test takes the median of their durations.
 const IDLE_RUNS: usize = 9;
 /// The limit for the median of the rounds' ratios. The ratio of a round is the duration of `converge` divided by the round's
 /// floor: the time that apt, curl and systemd alone take.

@@ -21,8 +21,8 @@ struct Ended {
 /// A channel of add-ons that kOps wrote, and the manifest of each add-on.
 pub struct Addons<'a> {
     cluster: &'a Cluster,
-    /// The add-ons in the channel's order, each with its name, its channel entry and its manifest. The entry here lacks the
-    /// add-on's name and the fields `manifest` and `manifestHash`.
+    /// The add-ons in the channel's order, each with its name, its channel entry and its manifest. The channel entry contains
+    /// neither the add-on's name nor the fields `manifest` and `manifestHash`.
     entries: Vec<(String, Value, String)>,
 }
 

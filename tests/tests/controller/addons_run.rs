@@ -95,8 +95,8 @@ fn current_add_ons_cost_no_list_and_no_read_of_objects() {
     let service = cluster.addons_run(&[]);
     eventually("the other is applied", || addons.recorded("ours").is_some());
 
-    // The API server's counts of requests for namespaces and ConfigMaps, by verb. These verbs do not include `get`, which
-    // kubectl sends.
+    // The API server's counts of requests for namespaces and ConfigMaps, by verb. `get` is left out, because the test's own
+    // kubectl sends it too.
     let all = || -> Vec<usize> {
         let ways = [
             ("namespaces", "LIST"),

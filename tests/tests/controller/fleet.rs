@@ -270,7 +270,8 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_and_fleet_plan_shows_it(
     assert_eq!(annotation(&cluster.node("a")), Value::Null);
     assert_eq!(plan()["superseded"], 1);
 
-    // With the known schema version, the annotation is written again. When the node runs the next configuration, the annotation is removed.
+    // If the field `next` has the known schema version again, the annotation is written again. When the node runs the next configuration,
+    // the annotation is removed.
     record["superseded"]["next"]["schemaVersion"] = 1.into();
     tells(&machine(&cluster, "a", &record));
     assert!(annotation(&cluster.node("a")).is_string());

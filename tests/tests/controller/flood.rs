@@ -43,7 +43,7 @@ const CALM_WITHIN: Duration = Duration::from_secs(5);
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// The maximum peak memory of the controller, in MiB.
 const MOST_MEMORY: f64 = 128.0;
-/// The maximum number of the server's connections, as in `server::Limits`.
+/// The bootstrap server's maximum number of connections, as in `server::Limits`.
 const MOST_CONNECTIONS: usize = 2048;
 /// The number of connections to servers such as STS that the controller may keep open.
 const KEPT: usize = 8;

@@ -100,7 +100,7 @@ impl Fleet {
         self.outcome(node, problem);
     }
 
-    /// Reports, as the node, this problem, or success if the problem is empty.
+    /// Reports the outcome of the node's order, as the node would. An empty `problem` means success.
     pub fn outcome(&self, node: &str, problem: &str) {
         let order = self.order(node).unwrap();
         let mut outcome = json!({
@@ -370,7 +370,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     let controller = fleet.cluster.controller();
     let page = fs::read_to_string(path_of("docs/rollout.md")).unwrap();
     let example = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    // The window in the page's example may be open now, so a closed window replaces it.
+    // The window in the example of docs/rollout.md may be open now, so a closed window replaces it.
     let example = example.replace("Mon-Fri 22:00-05:00 Europe/Berlin", &closed_window());
     fleet.cluster.api.kubectl(&["apply", "-f", "-"], &example).unwrap();
     eventually("the example of the page is accepted", || {

@@ -66,7 +66,7 @@ fn patches(controller: &Controller) -> usize {
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Measures a cloud, and prints its row of the table. Returns the cloud, the cluster and the controller.
+/// Measures the controller on a cloud, and prints the results as a table row. Returns the cloud, the cluster and the controller.
 #[allow(clippy::print_stdout)]
 fn measure<G: Ground>() -> (G, Cluster, Controller) {
     let ground = G::start();

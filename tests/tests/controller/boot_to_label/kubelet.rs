@@ -31,8 +31,8 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // `kill` fails if the process has already ended. The error is dropped, because the test sees the missing result of the
-        // process.
+        // `kill` fails if the process has already ended. The error is dropped, because the test fails anyway if the process has
+        // ended too early.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

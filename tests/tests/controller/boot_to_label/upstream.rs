@@ -77,7 +77,7 @@ async fn called_back(request: Request<Incoming>) -> Result<Response<Answered>, I
     assert_eq!(request.version(), Version::HTTP_2);
     assert_eq!(request.uri().path(), "/kops.bootstrap.v1.CallbackService/Challenge");
     let frame = request.into_body().collect().await.unwrap().to_bytes();
-    // Field 1 is the id, and field 2 is the random bytes.
+    // In the protobuf message, field 1 is the challenge's id, and field 2 is the random bytes.
     let id = [&[0x0a, 32], ID.as_bytes(), &[0x12, 16]].concat();
     let random = frame[5..].strip_prefix(id.as_slice()).expect("the challenge of the request");
     let digest = Sha256::new().chain_update(SECRET).chain_update(random).finalize();

@@ -24,7 +24,7 @@ pub type Signing<'a> = dyn Fn(usize, &str) -> String + Send + Sync + 'a;
 pub struct Granted(Mutex<Vec<(String, String)>>);
 
 impl Granted {
-    /// A granted request, which `number` selects.
+    /// The token and the body of a granted request. `number` selects the request.
     pub fn any(&self, number: usize) -> (String, String) {
         let granted = self.0.lock();
         granted[number % granted.len()].clone()

@@ -16,7 +16,7 @@ pub struct Lie {
     pub manner: Box<dyn Fn(usize) -> Manner + Send + Sync>,
 }
 
-/// A function from a request body to a valid token for this body. The token is of a machine in the cluster.
+/// A function that returns a valid token for a request body. The token identifies a machine of the cluster.
 pub type Insider = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// The server verifies the token and rejects it.
