@@ -30,7 +30,7 @@ end_stages() {
         tail -n 40 "${beside_log[$process]}" || true
     done
     for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
-    # When they end, stages need a moment to remove their files.
+    # A stage that has received the signal needs a moment to remove its files.
     for _ in {1..100}; do
         [[ -n $(jobs -pr) ]] || break
         sleep 0.1
@@ -197,7 +197,6 @@ once_more() {
     done 3<"$failed_cases"
 }
 
-# Prints the table of stages and times.
 table() {
     printf '| stage | seconds | seconds of a core |\n| --- | ---: | ---: |\n'
     printf '| %s | %s | %s |\n' "${times[@]}" "all of it" "$SECONDS" "$(core_seconds all)"

@@ -139,7 +139,7 @@ class Machine:
         file.write_text(script)
         path = self.programs or os.environ["PATH"]
         bind = f"mount --bind {self.folder}/opt /opt && mount --bind {self.folder}/etc /etc"
-        # If the size of /etc is limited, /etc contains only the file that the script reads.
+        # For `size=…`, /etc is a tmpfs of this size. It contains only /etc/environment, the file that the script reads.
         limits = {
             None: "true",
             "ro": "mount -o remount,ro,bind /etc",

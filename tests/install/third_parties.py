@@ -124,7 +124,7 @@ def each_component_has_its_licence_beside_it(programs):
         shutil.copytree(real, subtle, ignore=shutil.ignore_patterns("LICENSE*"))
         said = ran(CHECKOUT / make, "--out", folder / "x", env=environment, fails=1)
         assert re.search(r"subtle 2\.\S+ has no text of BSD-3-Clause", said) and not (folder / "x").exists(), said
-        # An image that is made without --licenses has the licence file too.
+        # The image contains the licence file even if packaging/image is called without --licenses.
         (folder / "program").write_bytes(program_for(OWN))
         (folder / "bundle").write_text("-----BEGIN CERTIFICATE-----\n")
         ran(CHECKOUT / "packaging/image", "--out", folder / "image.tar", "--program", f"{OWN}={folder}/program", "--ca-bundle", folder / "bundle")

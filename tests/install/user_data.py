@@ -64,8 +64,8 @@ def a_boot_config_is_taken_in_each_form_of_kops():
             assert of(folder, "https://m") == plain.replace(CONF, taken.rstrip("\n")), name
 
 
-# The beginning of kOps' script on a control plane behind a proxy (pkg/model/resources/nodeup.go). Its values have each kind
-# of quotes.
+# The beginning of kOps' script on a control plane behind a proxy (pkg/model/resources/nodeup.go). The values of
+# its variables use each kind of quotes.
 KOPS_BEGINS = r"""#!/bin/bash
 set -o errexit
 
@@ -126,7 +126,8 @@ def exports_of_kops_user_data_are_kept():
         for compressed in [False, True]:
             (folder / "kube_env.yaml").write_text(of_kops(compressed=compressed))
             assert of(folder, mirror.url) == plain, compressed
-        # A variable of --env takes precedence. The message contains the names of the other variables, but not their values.
+        # A variable of --env takes precedence over the variable in kOps' user-data. The message contains the names of the user-data's
+        # other variables, but not their values.
         command = [USER_DATA, "--conf", folder / "kube_env.yaml", "--release", folder / "release", "--mirror", mirror.url, "--env", "AWS_REGION=eu-north-1"]
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "export AWS_REGION='eu-north-1'\n" in ended.stdout and "eu-west-1" not in ended.stdout

@@ -27,8 +27,8 @@ pub struct Administrator {
 }
 
 impl Administrator {
-    /// The administrator with this certificate and key. The API server listens on this port of loopback, with a certificate of `authority`
-    /// (PEM).
+    /// Makes an administrator that authenticates with this certificate and key. The API server listens on this port of the loopback
+    /// interface. The CA `authority` (PEM) has signed the API server's certificate.
     pub fn new(authority: &str, Pair { certificate, private_key }: &Pair, port: u16) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;
@@ -61,7 +61,7 @@ impl Administrator {
         connection.set_read_timeout(Some(TIMEOUT))?;
         let session = ClientConnection::new(Arc::clone(&self.config), ServerName::try_from("localhost")?)?;
         let mut stream = StreamOwned::new(session, connection);
-        // A server answers HTTP/1.0 without chunks, and closes the connection after the response.
+        // A server answers an HTTP/1.0 request without chunks, and closes the connection after the response.
         write!(
             stream,
             "{method} {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: kubectl\r\nAccept: */*\r\n\

@@ -90,7 +90,7 @@ impl ApiServer {
     pub fn start_api_server(&mut self) -> anyhow::Result<()> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let mut command = Command::new(self.assets.join("kube-apiserver"));
-        // Go's default collects garbage so often that it takes a tenth of the start's processor time.
+        // With Go's default, garbage collection takes a tenth of the processor time of the API server's start.
         command.env("GOGC", "400");
         command
             .args([
@@ -294,7 +294,6 @@ impl Drop for Process {
     }
 }
 
-/// The holder of a certificate in the cluster.
 enum Holder<'a> {
     Server,
     Client { user: &'a str, groups: &'a [&'a str] },

@@ -263,7 +263,6 @@ fn assigned(form: &BTreeMap<String, String>, state: &mut State) -> Response<Stri
     )
 }
 
-/// The instance types with the requested names.
 fn instance_types(
     form: &BTreeMap<String, String>,
     known: &BTreeMap<String, InstanceType>,

@@ -20,7 +20,7 @@ pub struct ExampleCluster {
 }
 
 impl ExampleCluster {
-    /// Writes the example with these keys to `folder`, and serves it.
+    /// Writes the example store with these keysets to `folder`. Serves the store and the downloads.
     pub fn start(folder: &Path, keysets: &[Keyset]) -> anyhow::Result<ExampleCluster> {
         let downloads = Downloads::start(&releases())?;
         let store = ExampleStore::write_with_keys(folder, Some(&downloads.url()), keysets)?;
@@ -40,8 +40,8 @@ impl ExampleCluster {
         self.s3.environment(REGION)
     }
 
-    /// The command that runs `agent` for a machine of `group`. `verb` is a command, with its subcommand if there is one. `config_base`
-    /// is the store's URL, which the boot config of a worker does not contain.
+    /// The command line that calls the program `agent` for a machine of `group`. `verb` is the agent's command, followed by its
+    /// subcommand if it has one. `config_base` is the store's URL, which the boot config of a worker does not contain.
     pub fn agent(&self, agent: &Path, verb: &str, group: &str, config_base: &str) -> Command {
         let mut command = Command::new(agent);
         command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment()).args(verb.split(' '));

@@ -39,7 +39,7 @@ pub struct FakeImds {
 }
 
 impl FakeImds {
-    /// Starts a service. Each of its first requests fails in one of these ways, in order.
+    /// Starts a service. The first request fails with the first of these troubles, the second request with the second, and so on.
     pub async fn start(troubles: &[Trouble]) -> FakeImds {
         FakeImds::start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), troubles)
     }

@@ -17,9 +17,9 @@ pub const PROJECT: &str = "my-project";
 pub const ZONE: &str = "us-test1-a";
 /// The metadata key whose value is the name of the cluster.
 pub const CLUSTER_METADATA: &str = "cluster-name";
-/// The key of the instance group's name in a template's metadata.
+/// The metadata key whose value is the name of the instance group.
 pub const INSTANCE_GROUP_METADATA: &str = "kops-k8s-io-instance-group-name";
-/// The key in an instance's metadata under which the managed group that created the instance is stored.
+/// The metadata key whose value is the managed group that created the instance.
 pub const CREATED_BY: &str = "created-by";
 
 #[derive(Clone, Debug, Default)]

@@ -28,7 +28,6 @@ pub struct ServiceAccount {
 }
 
 impl ServiceAccount {
-    /// Makes an account with a new key.
     pub fn generate() -> anyhow::Result<ServiceAccount> {
         Ok(ServiceAccount { key: KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)? })
     }

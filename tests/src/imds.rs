@@ -21,7 +21,7 @@ const TOKEN: &str = "the-token";
 /// user-data.
 pub type Instance = BTreeMap<String, String>;
 
-/// The path of the user-data among an instance's items.
+/// The key of the user-data in an [`Instance`]. It is a path relative to `/latest/meta-data/`.
 pub const USER_DATA: &str = "../user-data";
 
 /// The MAC address of the machine at an address. The MAC address ends with the last four bytes of the IP address.

@@ -194,14 +194,14 @@ impl KopsController {
     }
 
     /// Sets the moods of the next requests. Later requests get honest responses. Forgets the tokens of earlier requests, because a run
-    /// within the same second may send an equal token.
+    /// within the same second may send one of these tokens again.
     pub fn answer_next(&self, moods: &[Mood]) {
         self.state.tokens.lock().clear();
         *self.state.moods.lock() = moods.iter().cloned().collect();
     }
 
-    /// The requests since the previous call of `asked`. Forgets their tokens, because a run within the same second may send an equal
-    /// token.
+    /// The requests since the previous call of `asked`. Each path of the server accepts a token only once. This call forgets the tokens,
+    /// because a run within the same second may send one of them again.
     pub fn asked(&self) -> Vec<Asked> {
         self.state.tokens.lock().clear();
         std::mem::take(&mut *self.state.asked.lock())

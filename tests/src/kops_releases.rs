@@ -48,8 +48,8 @@ pub enum AzureToken {
 pub struct Release {
     /// The minor version, for example `1.34`.
     pub name: &'static str,
-    /// Whether a boot config with the server's addresses also contains the server's name. Without the name, the server's
-    /// certificate contains the addresses.
+    /// Whether a boot config with kops-controller's addresses also contains kops-controller's name. In releases without the
+    /// name, kops-controller's certificate contains the addresses.
     pub names_server: bool,
     /// The Azure token that nodeup sends and kops-controller accepts.
     pub azure_token: AzureToken,
@@ -129,7 +129,7 @@ impl Release {
     }
 }
 
-/// nodeup's request for its configuration. `challenge` is the JSON of its challenge, for clouds that need one.
+/// nodeup's request for its configuration. `challenge` is a challenge in JSON, for clouds that need one.
 pub fn configuration_request(challenge: Option<&str>) -> String {
     request("null", "null", true, challenge)
 }
@@ -146,7 +146,8 @@ fn request(certs: &str, keypair_ids: &str, is_for_config: bool, challenge: Optio
     )
 }
 
-/// A kops-controller that gives recorded responses of a release, one to each bootstrap request. It serves no other path.
+/// A kops-controller that answers bootstrap requests with recorded responses of a kOps release, one response for each request. It serves
+/// no other path.
 pub struct RecordedServer {
     server: LoopbackServer,
     asked: Arc<Mutex<Vec<Asked>>>,

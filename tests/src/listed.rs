@@ -21,9 +21,9 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
     fn id(number: u64) -> String {
         number.to_string()
     }
-    /// The entry of the machine with this number in the list.
+    /// The list's entry for the machine with this number.
     fn json(&self, number: u64) -> Value;
-    /// Whether the parameters of a request select the machine. The parameters include the header [`Api::filter`].
+    /// Whether a request with these parameters selects the machine. `parameters` also contains the header [`Api::filter`].
     fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool;
     /// A page of the list. All pages together have `total` machines.
     fn page(machines: Vec<Value>, page: usize, per_page: usize, total: usize) -> Value;
@@ -245,7 +245,7 @@ fn answer<M: ListedMachine>(request: &Request<Incoming>, state: &mut State<M>) -
     })
 }
 
-/// The query parameters of a request. The header that selects machines is included.
+/// The query parameters of a request, and its header that selects machines.
 fn selecting<M: ListedMachine>(request: &Request<Incoming>) -> BTreeMap<String, String> {
     let mut parameters = parameters(request);
     parameters.extend(M::API.filter.map(|name| (name.to_owned(), header(request, name).to_owned())));

@@ -106,7 +106,7 @@ fn not_found() -> Answer {
 
 fn ec2(address: Ipv4Addr, hostname: &str) -> BTreeMap<String, String> {
     const ID: &str = "i-0d3a0c0ffee000001";
-    // vm-tests/lib/case.bash also gives this MAC address to the machine.
+    // vm-tests/lib/case.bash gives the machine the same MAC address.
     let mac = mac_of(address.into());
     let full_hostname = format!("{hostname}.{REGION}.compute.internal");
     let zone = format!("{REGION}a");

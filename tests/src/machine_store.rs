@@ -48,8 +48,8 @@ pub fn program_in(folders: &[impl AsRef<Path>], name: &str, version: &str) -> an
     })
 }
 
-/// Writes downloads to `folder`, at the paths of their URLs, each with a `.sha256` file. They are for machines that run the programs in
-/// `kube`. Machines of the kOps versions in `kops` run the older kubelet in the folder `kubelet`.
+/// Writes downloads to `folder`, at the paths of their URLs, each with a `.sha256` file. The downloads contain the programs in `kube`. For
+/// machines with the kOps versions in `kops`, they also contain the older kubelet in `kubelet` and stand-ins for kOps' programs.
 pub fn write_downloads(kube: &Path, kubelet: &Path, kops: &[String], folder: &Path) -> anyhow::Result<()> {
     let releases = built_releases(kube)?;
     let older = Releases {

@@ -21,10 +21,10 @@ type Made = Box<dyn Fn(&str) -> Option<String> + Send>;
 pub enum Guard {
     /// No proof is required.
     None,
-    /// The proof is a header of this name and value.
+    /// Each request must have a header with this name and value.
     Header(&'static str, &'static str),
-    /// The proof is a token. A client requests the token with PUT at this path and with the first header. Each later request
-    /// has the token in the second header.
+    /// The proof is a token. A client requests the token with PUT at this path. The PUT request must have the first of these headers, with
+    /// any value that is not empty. Each later request has the token in the second header.
     Token(&'static str, [&'static str; 2]),
 }
 
@@ -51,7 +51,7 @@ impl Metadata {
         Metadata { guard, items, made: None }
     }
 
-    /// Adds an item at `path`, which `make` computes from the query of each request.
+    /// Adds an item at `path`. `make` computes the item from the query of each request.
     pub fn making(
         self,
         path: &'static str,

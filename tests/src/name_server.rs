@@ -90,8 +90,8 @@ impl NameServer {
     }
 }
 
-/// Binds port 53. A process that a concurrent test has just forked may still have the socket of the previous server. The forked process
-/// closes the socket when it executes its program.
+/// Binds port 53. Retries if the port is in use: a process that a concurrent test has just forked may still have the socket of the
+/// previous server. The forked process closes the socket when it executes its program.
 fn port_53() -> io::Result<UdpSocket> {
     let begun = Instant::now();
     loop {

@@ -36,7 +36,6 @@ const KEYSTONE: &str = "/identity/v3/auth/tokens";
 /// The path of the Swift account.
 const ACCOUNT: &str = "/swift/v1/AUTH_f7ac731cc11f40efbc03a9f9e1d1d21f";
 
-/// A UUID that contains this number.
 pub fn uuid(number: u64) -> String {
     format!("5c89f7b6-01a0-4eaa-ac03-{number:012x}")
 }

@@ -11,7 +11,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// of a core from the programs under test.
 const PAUSE_PER_CHECK: u32 = 4;
 
-/// Calls `check` until it returns `Some`. Returns `None` if it still returns `None` after `timeout`.
+/// Calls `check` until it returns `Some`, or until `timeout` has passed. Returns the result of the last call.
 pub fn poll<T>(timeout: Duration, mut check: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {

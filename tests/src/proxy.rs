@@ -113,7 +113,7 @@ fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>, outside: &Outside)
 
 /// Copies bytes until one side closes.
 fn copy(from: &mut dyn Read, to: &mut TcpStream) {
-    // The error is dropped, because both sides see the failed copy.
+    // The error is dropped, because the client and the server both notice the failed copy.
     let _ = std::io::copy(from, to);
     let _ = to.shutdown(std::net::Shutdown::Write);
 }

@@ -66,8 +66,8 @@ mod tests {
 
     use super::*;
 
-    /// Whether the store of this version contains the pause image of containerd, the pause image of kubelet, and the channels'
-    /// manifest.
+    /// Returns three answers for the store of this version. The first is whether its spec sets the pause image for containerd. The
+    /// second is the same for kubelet. The third is whether the store contains the channels' manifest.
     fn written_as(version: &str) -> (bool, bool, bool) {
         let folder = tempfile::tempdir().unwrap();
         let store =

@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// The metadata of the server with the UUID of this number.
+/// The metadata of the server whose UUID contains this number.
 ///
 /// Source: Scaleway's SDK, `api/instance/v1/instance_metadata_sdk.go`.
 pub fn metadata(number: u64, name: &str) -> Metadata {

@@ -74,8 +74,8 @@ impl Releases {
         Ok(files)
     }
 
-    /// All downloads of these releases, for one architecture. The key is the URL path. `bytes` are the content of the program
-    /// `of`.
+    /// All downloads of these releases, for one architecture. The key is the URL path. The program with the name `of` has the
+    /// content `bytes`.
     pub fn stand_ins_with(
         &self,
         arch: &str,

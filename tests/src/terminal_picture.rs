@@ -15,7 +15,7 @@ use crate::example_store::{CONFIG_BASE, CONTROL_PLANE};
 
 /// The time that replaces each timestamp in the picture.
 const TIME: &str = "2026-11-22T03:00:00Z";
-/// The hash that replaces the hash of the configuration in the picture.
+/// The picture shows this hash instead of the configuration hash, because the configuration hash differs in each run.
 const CONFIG_HASH: &str = "LTITxt0yV2Lb+4t2qpZVruhy5uGTg1bj6p9DbnJwe8w=";
 /// The text that a screen reader reads instead of the picture.
 pub const TITLE: &str = "A terminal: kops-agent plan shows what a takeover from nodeup changes, kops-agent converge \
@@ -36,8 +36,8 @@ pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
             }
             _ => cluster.agent(agent, verb, CONTROL_PLANE, CONFIG_BASE),
         };
-        // This proxy does not exist, so no HTTPS request succeeds. The stand-ins serve everything that the agent
-        // needs over HTTP.
+        // This proxy does not exist, so no HTTPS request succeeds. The agent needs none, because the stand-ins use
+        // plain HTTP.
         command.env("HTTPS_PROXY", "http://127.0.0.1:1").arg("--root").arg(&root).args(flags);
         let output = command.output().with_context(|| format!("running {}", agent.display()))?;
         ensure!(output.status.success(), "{verb} failed: {}", String::from_utf8_lossy(&output.stderr));

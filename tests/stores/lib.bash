@@ -1,6 +1,6 @@
 # Functions for the scripts in this folder. A script puts the example cluster's store into a server, and checks that kops-agent
-# reads the same from the server as from a folder. A script sets `name`, its own name, and sources this file with its own
-# arguments.
+# reads the same store content from the server as from a folder. Each script first sets `name` to its own name. Then it sources
+# this file with the script's arguments.
 # shellcheck shell=bash disable=SC2034,SC2154
 set -euo pipefail
 
@@ -44,7 +44,7 @@ render() {
         --facts "store/machines/$1/facts.yaml" --config-base "$2"
 }
 
-# is_as_in_the_folder BASE: fails unless `render` prints the same for the store at BASE as for the example's store in the local folder.
+# is_as_in_the_folder BASE: checks that `render` prints the same for the store at BASE as for the example store in the local folder.
 is_as_in_the_folder() {
     local machine
     for machine in store/machines/*; do
@@ -66,7 +66,7 @@ lists_groups() {
     fi
 }
 
-# fails_with TEXT URL: fails unless `render` of a node from the store at URL fails with TEXT.
+# fails_with TEXT URL: checks that `render` for a worker fails with the store at URL, and that its output contains TEXT.
 fails_with() {
     if render nodes "$2" >said 2>&1 || ! grep -qF "$1" said; then
         echo "$name: $2 should have failed with: $1" >&2

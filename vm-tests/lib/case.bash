@@ -38,7 +38,7 @@ of_machine() {
 
 CLOUD=$(of_machine cloud aws)
 GROUP=$(of_machine group control-plane-eu-west-1a)
-# The path on the machine of the program under test.
+# The path of the program under test on the machine.
 AGENT=$(of_machine agent /opt/kops/bin/nodeup)
 MACHINE_NAME=$(of_machine hostname ip-10-99-0-10)
 readonly CLOUD GROUP AGENT MACHINE_NAME
@@ -185,7 +185,7 @@ kops_user_data() { user_data "$VM_TESTS/lib/kops-user-data" --conf "$CONF" --rel
 # agent_user_data [FLAG...]: writes this machine's user-data with packaging/cloud-init.
 agent_user_data() { user_data "$VM_TESTS/../packaging/cloud-init/user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
 
-# The servers read the file at each request. The rename keeps them from reading a half-written file.
+# Each server reads its fault file at each request. The rename keeps the server from reading a half-written file.
 fault() { echo "${@:2}" >"$WORLD/fault.new" && mv "$WORLD/fault.new" "$WORLD/faults/$1"; }
 
 mend() { rm "$WORLD/faults/$1"; }

@@ -43,7 +43,7 @@ power_on() { vm boot --emulator "$EMULATOR" --image "$IMAGE" --net "$NET" --mac 
 power_cut() { vm cut; }
 # shellcheck disable=SC2120
 restart() {
-    # The connection may close before the response.
+    # The reboot may close the connection to the machine before systemctl's result arrives.
     on systemctl --no-block reboot || true
     vm off --within "$VM_TIMEOUT"
     power_on "$@"

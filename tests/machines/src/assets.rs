@@ -38,7 +38,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The programs of `tests/kube`.
+    /// The programs that `tests/kube/build` has built.
     pub fn newest() -> Programs {
         let Assets { releases, kube, .. } = assets();
         Programs { releases: releases.clone(), folders: vec![kube.clone()] }
@@ -104,8 +104,8 @@ pub fn images(kube: &Path, releases: &Releases) -> Images {
     images
 }
 
-/// The files of this host's iptables, by path. They are the program, its modules, and the libraries of both. The program has every name by
-/// which kube-proxy calls it.
+/// The files of this host's iptables, with their paths: the program, its modules, and the libraries of both. The program is included once
+/// for each name by which kube-proxy calls it.
 fn iptables() -> Vec<(String, Vec<u8>)> {
     let program = fs::canonicalize("/usr/sbin/iptables-nft").unwrap();
     let modules = Path::new("/usr/lib").join(format!("{}-linux-gnu/xtables", std::env::consts::ARCH));
@@ -123,7 +123,7 @@ fn iptables() -> Vec<(String, Vec<u8>)> {
     programs.chain(loaded).collect()
 }
 
-/// The manifest of the pod of a single-member etcd cluster. The pod runs the etcd-manager stand-in from `registry`.
+/// The pod manifest of a single-member etcd cluster. The pod runs the etcd-manager stand-in from `registry`.
 pub fn etcd_pod(registry: &str, name: &str, client: u16, peer: u16) -> String {
     etcd_member(registry, name, [client, peer], 0, &[Ipv4Addr::LOCALHOST.into()])
 }

@@ -38,7 +38,7 @@ impl Family {
     pub fn address(self, number: u8) -> IpAddr {
         match self {
             Family::Ipv4 => Ipv4Addr::new(10, 99, 0, number).into(),
-            // EC2's addresses in a subnet differ within the first 80 bits, so bits 65 to 80 also contain the number.
+            // EC2's addresses in a subnet differ within the first 80 bits, so bits 65 to 80 also contain the machine's number.
             Family::Ipv6 => {
                 let part = 0xff00 | u16::from(number);
                 Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, part, 0, 0, number.into()).into()
@@ -136,13 +136,14 @@ impl Network {
         })
     }
 
-    /// Adds an address of the test to the network.
+    /// Gives the test one more address in the network.
     pub fn add_address(&self, address: IpAddr) {
         let family = Family::new(address);
         let address = format!("{address}/{}", family.prefix_length());
         let mut add = vec!["address", "add", &address, "dev", "machines"];
         if family == Family::Ipv6 {
-            // Duplicate address detection would delay the address. It is not needed: no machine has this address.
+            // Without this flag, duplicate address detection would delay the address. The detection is not needed, because no machine has
+            // the test's address.
             add.push("nodad");
         }
         self.ip(&add);

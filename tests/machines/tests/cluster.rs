@@ -45,9 +45,9 @@ pub const CONTROL_PLANE_NAME: &str = "i-0d3a0c0ffee000001";
 /// The name of the worker's Node. See [`CONTROL_PLANE_NAME`].
 pub const NODE_NAME: &str = "i-0d3a0c0ffee000002";
 
-/// The version of kOps that wrote a cluster's store, and the programs of the cluster's machines.
+/// The version of kOps that wrote a cluster's store, and the programs on the cluster's machines.
 pub struct Written {
-    /// The version of kOps. `None` for the version of the example store.
+    /// The version of kOps, or `None` for the version that the example store has.
     pub kops: Option<&'static str>,
     pub programs: Programs,
 }
@@ -72,7 +72,7 @@ pub struct Cluster {
 /// The servers for a worker that may not read the whole store.
 struct ServersOfWorker {
     kops_controller: KopsController,
-    /// The stand-in for the state store. It denies the files that the worker's role may not read.
+    /// The stand-in for the state store. It denies access to the files that the worker's role may not read.
     s3: S3Server,
 }
 
@@ -214,8 +214,8 @@ impl Cluster {
         machine.try_run(&command)
     }
 
-    /// Calls nodeup as kOps' boot script does after the download. The call installs nodeup's unit, which converges. Standard error goes
-    /// to the file `said` on the machine.
+    /// Calls nodeup as kOps' boot script does after the download. The call installs nodeup's unit, and this unit converges the machine.
+    /// Standard error goes to the file `said` on the machine.
     pub fn start_as_user_data_does(&self, machine: &Machine, said: &str) -> Ended {
         let environment = self.environment();
         let mut command = vec!["sh", "-c", "said=$0; exec env \"$@\" 2>$said", said];
@@ -254,7 +254,8 @@ fn keysets() -> &'static [Keyset] {
     KEYSETS.get_or_init(|| make_keysets().unwrap())
 }
 
-/// Debian packages. The key is the URL path at which apt requests a package of a flat repository. Newer versions of apt also escape tildes.
+/// Debian packages. The key is the URL path at which apt requests a package of a flat repository. A package with a tilde in its name has
+/// two paths, because only newer versions of apt escape tildes.
 fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let spellings = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap().replace('%', "%25").replace('+', "%2b");
@@ -300,7 +301,7 @@ fn adapt(store: &ExampleStore, written: &Written, registry: &str) {
     let folder = store.cluster_folder();
     let example = kops_agent_tests::example_store::releases();
     let releases = &written.programs.releases;
-    // The images contain the programs of `tests/kube`, even if kubelet is older.
+    // The images contain the programs of `tests/kube`, even if the machine's kubelet is older than these programs.
     let of_images = &assets().releases.kubernetes;
     for file in [
         "cluster-completed.spec",

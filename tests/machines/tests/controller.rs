@@ -37,6 +37,7 @@ pub fn is_set_up_by_a_run_at_boot(cluster: &Cluster) {
     machine.write("/etc/sysconfig/kops-agent-controller", &cloud);
     machine.run(&["chmod", "600", "/etc/sysconfig/kops-agent-controller"]);
     // The controller does not run yet, so no server can give a disruption slot for the restart of the API server.
+    // With KOPS_AGENT_MAX_UNAVAILABLE=0, the run takes no slot.
     machine.write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_MAX_UNAVAILABLE=0\n");
     let ended = machine.try_run(&["systemctl", "restart", AT_BOOT]);
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
@@ -201,7 +202,8 @@ pub fn uses_a_new_certificate(cluster: &Cluster) {
 }
 
 /// If the configuration becomes invalid, a running controller keeps its valid configuration. If a controller starts with an
-/// invalid configuration, it reports the error and fails, and systemd does not restart it. Node mode repairs the file.
+/// invalid configuration, it reports the error and fails, and systemd does not restart it. The next run in
+/// node mode restores the valid configuration.
 pub fn reports_an_invalid_configuration(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (right, runs) = (machine.read(CONFIG), machine.show(UNIT, "InvocationID"));

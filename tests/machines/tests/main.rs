@@ -97,8 +97,8 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
-/// Checks that the journal of `unit` contains the message `when`, which says when the packages are fetched. The agent fetches them before
-/// their installation. If a different apt process holds apt's locks, the installation itself fetches them.
+/// Checks that the journal of `unit` contains `when`, the message about the time of the packages' download. The agent normally downloads
+/// the packages before their installation. If a different apt process holds apt's locks, the installation itself downloads them.
 fn packages_were_fetched(machine: &Machine, unit: &str, when: &str) {
     let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
     assert!(said.contains(when), "{said}");
@@ -169,8 +169,8 @@ fn a_second_run_does_nothing(cluster: &Cluster, machine: &Machine) {
     assert_eq!(after, before, "a second run restarted or downloaded something on {}", machine.name());
 }
 
-/// Converges a machine, and returns the restarted units. Checks that a plan is then empty, and that all containers keep
-/// running.
+/// Converges a machine, and returns the restarted units. Checks that all containers keep running, and that the output of `plan`
+/// shows no changes after the run.
 fn restarted_by_converging(cluster: &Cluster, machine: &Machine) -> Vec<&'static str> {
     let before = running_since(machine);
     let containers = containers(machine);

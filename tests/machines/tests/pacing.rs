@@ -7,7 +7,8 @@ use kops_agent_machines::machine::Machine;
 use kops_agent_tests::example_store::{CLUSTER, NODES};
 
 const HOSTS: &str = "/etc/hosts";
-/// The group of slots for Nodes without an instance group label. The instance groups of this cluster do not set that label.
+/// The group whose disruption slots are for Nodes without an instance group label. The instance groups of this cluster do not set that
+/// label.
 const GROUP: &str = "without-group";
 /// The unit of a run that the test stops during the drain.
 const DRAINING: &str = "draining.service";
@@ -36,8 +37,8 @@ fn holder(cluster: &Cluster) -> Option<String> {
     cluster.kubectl(&["-n", "kops-agent", "get", "lease", &lease, "-o", "jsonpath={.spec.holderIdentity}"])
 }
 
-/// While a different node has the slot, a run with a changed kubelet setting changes nothing. When the slot is free, the run
-/// drains its node and restarts kubelet.
+/// While a different node has the group's disruption slot, a run with a changed kubelet setting changes nothing. When the slot is
+/// free, the run drains its node and restarts kubelet.
 pub fn a_node_is_drained_and_changed_when_it_has_the_slot(cluster: &Cluster) {
     let (control_plane, node): (&Machine, &Machine) = (&cluster.control_plane, &cluster.node);
     let hosts = node.read(HOSTS);
@@ -112,7 +113,8 @@ fn a_blocked_drain_leaves_a_node_unchanged(cluster: &Cluster) {
     control_plane.run(&["rm", "/root/budget.yaml"]);
 }
 
-/// A signal ends a run that drains the node. The node is then uncordoned without the agent's timers, which this machine does not have.
+/// Ends a run with `signal` while it drains the node. Checks that the node is then uncordoned. This machine does not have the agent's
+/// timers, so no timer uncordons the node.
 fn is_stopped_while_it_drains(cluster: &Cluster, signal: &str) {
     let node = &cluster.node;
     let environment = cluster.environment();

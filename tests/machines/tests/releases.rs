@@ -149,9 +149,11 @@ fn knows_only_itself(machine: &Machine) {
     machine.run(&["sed", "--in-place", "/ api\\.internal\\./d", "/etc/hosts"]);
 }
 
-/// Changes a worker's boot config: the worker reads its configuration from the store instead of kops-controller, as in a gossip cluster
-/// without a load balancer for kops-controller. Returns the worker's configuration with the CA from the old boot config
-/// (`UseKopsControllerForNodeConfig` in pkg/apis/kops/model/features.go, and pkg/nodemodel/nodeupconfigbuilder.go).
+/// Changes a worker's boot config, so that the worker reads its configuration from the store instead of kops-controller. kOps writes such
+/// boot configs for gossip clusters without a load balancer for kops-controller. Adds the CA from the old boot config to `config`, and
+/// returns the result.
+///
+/// Source: `UseKopsControllerForNodeConfig` in pkg/apis/kops/model/features.go, and pkg/nodemodel/nodeupconfigbuilder.go.
 fn reads_the_store(machine: &Machine, config: &str) -> String {
     let boot_config = machine.read(BOOT_CONFIG);
     let (before, server) = boot_config.split_once("ConfigServer:\n  CACertificates: |\n").unwrap();

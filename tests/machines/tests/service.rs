@@ -38,7 +38,7 @@ pub fn install(files: &Path) {
 fn configure(cluster: &Cluster, machine: &Machine) {
     machine
         .write("/etc/sysconfig/kops-configuration", &cluster.environment().map(|line| line + "\n").concat());
-    // The boot config of a worker does not contain the state store's URL.
+    // The boot config of a worker does not contain the state store's URL, so the command contains the URL.
     let converge = format!(
         "[Service]\nExecStart=\nExecStart={PROGRAM} converge --conf {BOOT_CONFIG} --config-base {} --v=2\n",
         cluster.config_base()

@@ -102,7 +102,7 @@ fn lay_out(files: &Path) {
     fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// The arguments of the driver: the verbs, and the units to which they apply.
+/// The arguments of the driver: pairs of a verb and the unit to which it applies.
 fn requests() -> Vec<String> {
     let own = UNITS.iter().map(|(name, _)| *name).chain(["masked@.service", "unknown@.service"]);
     let own = own.flat_map(|unit| VERBS.map(|verb| (verb, unit.replace('@', "@driven"))));

@@ -21,7 +21,7 @@ use kops_agent_machines::{median, step};
 /// The number of measured rounds. `KOPS_AGENT_BOOT_ROUNDS` overrides it. An additional first round, which is not measured,
 /// warms the host's caches.
 const ROUNDS: usize = 15;
-/// The number of runs without changes whose median duration is taken.
+/// The number of runs without changes. The test takes the median of their durations.
 const IDLE_RUNS: usize = 9;
 /// The limit for the median of the rounds' ratios. The ratio of a round is the duration of `converge` divided by the round's
 /// floor: the time that apt, curl and systemd alone take.
@@ -52,8 +52,8 @@ struct Round {
     /// The seconds that the agent spent on packages, according to `status --timeline`. `downloads` has the same source.
     packages: f64,
     downloads: f64,
-    /// The duration of a run without changes right after the first run, while kubelet starts the control plane. `idle` is the
-    /// duration of such a run when the control plane is ready.
+    /// The median duration of the runs right after the first run. They change nothing, and kubelet still starts the control plane.
+    /// `idle` is the median duration of runs that change nothing when the control plane is ready.
     at_once: f64,
     idle: f64,
 }
@@ -177,8 +177,8 @@ fn idle(cluster: &Cluster, machine: &Machine) -> f64 {
     median((0..IDLE_RUNS).map(run).collect())
 }
 
-/// Waits until the control plane is ready. A control plane that starts uses both cores, and would slow down the next measured
-/// runs.
+/// Waits until the control plane is ready. During its start, the control plane uses both cores, which would slow down the next
+/// measured runs.
 fn settles(machine: &Machine) {
     for component in STATIC_PODS {
         static_pod_runs(machine, &format!("{component}-{CONTROL_PLANE_NAME}"));

@@ -22,7 +22,7 @@ use crate::authority::common_name;
 use crate::digest::sha256_hex;
 use crate::metadata::{Guard, Metadata};
 
-/// The object identifiers in a document, in DER. The algorithms SHA-256 and RSA include NULL parameters.
+/// The object identifiers in an attested document, in DER. The algorithms SHA-256 and RSA include NULL parameters.
 const SIGNED_DATA: &[u8] = &[0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 2];
 const DATA: &[u8] = &[0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 1];
 const SHA256: &[u8] = &[0x06, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 0x05, 0];

@@ -51,10 +51,10 @@ enum Command {
     /// Write the downloads of machines to a folder, at the paths of their URLs, with the programs that tests/kube/build has built.
     Downloads {
         kube: PathBuf,
-        /// Folder with an older kubelet, for `serve --kubelet`.
+        /// Folder with a kubelet that is older than the kubelet in KUBE, for `serve --kubelet`.
         kubelet: PathBuf,
         folder: PathBuf,
-        /// Versions of kOps for which downloads are written, for `serve --kops`.
+        /// Versions of kOps whose downloads are written too. The machines of `serve --kops` need these downloads.
         kops: Vec<String>,
     },
     /// Print the addresses that `serve` needs in the network.
@@ -80,7 +80,7 @@ struct Serve {
     /// Version of kOps that writes the store. Default: the version of the example store.
     #[arg(long)]
     kops: Option<String>,
-    /// Folder with an older kubelet for the machine.
+    /// Folder with the machine's kubelet, if it must be older than the kubelet in `--kube`.
     #[arg(long)]
     kubelet: Option<PathBuf>,
     /// Folder that a mirror serves; may be repeated.

@@ -46,7 +46,6 @@ impl Tpm {
         format!("-----BEGIN PUBLIC KEY-----\n{base64}\n-----END PUBLIC KEY-----\n")
     }
 
-    /// Signs a claim and returns the token.
     pub fn token(&self, claim: &Claim<'_>) -> anyhow::Result<String> {
         let data = json!({
             "gcpProjectID": claim.project, "zone": claim.zone, "instance": claim.instance,

@@ -168,7 +168,7 @@ fn of_account(request: &Request<Incoming>, path: &str, state: &State) -> Respons
         (&Method::GET, _) if state.elsewhere.is_some() => {
             elsewhere(307, state.elsewhere.as_deref().unwrap_or_default())
         }
-        // This branch does not read the object. The next branch reads it, and fails if it is not text.
+        // This branch checks only that the object exists. The next branch would read the object, and answer 404 if it is not text.
         (&Method::HEAD, object) if state.elsewhere.is_some() && folder.join(unescaped(object)).is_file() => {
             said(200, "")
         }

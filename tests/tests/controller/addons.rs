@@ -21,8 +21,8 @@ struct Ended {
 /// A channel of add-ons that kOps wrote, and the manifest of each add-on.
 pub struct Addons<'a> {
     cluster: &'a Cluster,
-    /// The add-ons in the channel's order, each with its name, its channel entry and its manifest. The entry here lacks the
-    /// add-on's name and the fields `manifest` and `manifestHash`.
+    /// The add-ons in the channel's order, each with its name, its channel entry and its manifest. The channel entry contains
+    /// neither the add-on's name nor the fields `manifest` and `manifestHash`.
     entries: Vec<(String, Value, String)>,
 }
 
@@ -275,7 +275,7 @@ fn a_failing_add_on_delays_no_other_and_is_retried() {
         [("a-stale", "new"), ("bad", "new"), ("misplaced", "new"), ("wrong", "wrong"), ("good", "current")]
     );
 
-    // The namespace was missing. The test creates it during the retries.
+    // The add-on `bad` failed above, because its namespace was missing. The test creates this namespace while the command retries.
     cluster.write("addons/a-stale/k8s-1.16.yaml", &config_map("a", "kube-system", "1"));
     let mut retrying = cluster.addons(&["apply", "bad"]).spawn().unwrap();
     cluster.kubectl(&["create", "namespace", "nowhere"]);

@@ -95,8 +95,8 @@ fn current_add_ons_cost_no_list_and_no_read_of_objects() {
     let service = cluster.addons_run(&[]);
     eventually("the other is applied", || addons.recorded("ours").is_some());
 
-    // The API server's counts of requests for namespaces and ConfigMaps, by verb. These verbs do not include `get`, which
-    // kubectl sends.
+    // The API server's counts of requests for namespaces and ConfigMaps, by verb. `get` is left out, because the test's own
+    // kubectl sends it too.
     let all = || -> Vec<usize> {
         let ways = [
             ("namespaces", "LIST"),
@@ -148,7 +148,7 @@ fn an_outage_of_the_store_changes_nothing_and_is_reported() {
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_failing_add_on_delays_no_other_and_a_changed_one_is_applied_immediately() {
-    /// The number of failures after which the pause is 40 s.
+    /// After this number of failures, the pause before the next try is 40 s.
     const FAILURES: u64 = 4;
     let cluster = Cluster::start();
     let mut addons = Addons::new(&cluster);

@@ -108,7 +108,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert_eq!(data()["value"], "2");
     assert!(recorded(&addons, &first) && !addons.is_marked(&worker));
 
-    // kOps 1.36 ignores the condition ReplicaFailure. The objects of the channel do not change.
+    // The add-on's manifest stays the same. The Deployment becomes healthy, because kOps 1.36 ignores the condition ReplicaFailure.
     upgrade("1.36.2");
     addons.put(NAME, entry("1.36.2"), &second);
     eventually("it is healthy", || recorded(&addons, &second));
@@ -127,7 +127,8 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert!(addons.is_marked(&worker) && !addons.is_marked(&other));
     cluster.kubectl(&["annotate", "node", &worker, &format!("{NEEDS_UPDATE}-")]);
 
-    // After an upgrade of kOps alone, no add-on is updated. An add-on that is removed from the channel stays in the cluster.
+    // If an upgrade of kOps does not change an add-on's manifest, the add-on is not updated. If an upgrade removes an add-on from the
+    // channel, the add-on's objects stay in the cluster.
     upgrade("1.37.0");
     addons.drop("unlisted");
     let fourth = manifest(&[settings("4")]);

@@ -36,7 +36,6 @@ pub struct World {
     pki: PathBuf,
 }
 
-/// A `World` with a stand-in for STS.
 pub struct WithSts {
     pub world: World,
     pub sts: Sts,

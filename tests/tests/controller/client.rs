@@ -20,7 +20,7 @@ pub async fn connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStrea
     Ok(stream)
 }
 
-/// The bootstrap request of a machine.
+/// The HTTP text of a bootstrap request.
 pub fn post(token: &str, body: &str) -> String {
     format!(
         "POST /bootstrap HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Type: application/json\r\n\

@@ -72,7 +72,7 @@ impl Lot {
 
 pub trait Ground: Sync + Sized {
     const NAME: &'static str;
-    /// Whether kOps writes configurations of nodes for this cloud.
+    /// Whether kOps writes the nodeup configuration of each instance group to the store on this cloud.
     const KOPS_WRITES_CONFIGS: bool = true;
 
     /// Starts a cloud without machines.

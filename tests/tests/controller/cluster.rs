@@ -411,7 +411,6 @@ impl Cluster {
         self.controller_with(&[])
     }
 
-    /// Starts a controller with additional arguments.
     pub fn controller_with(&self, arguments: &[&str]) -> Controller {
         let mut command = self.command();
         command.args(arguments);

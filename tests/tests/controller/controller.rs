@@ -20,7 +20,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Starts a command that serves probes like a controller.
+    /// Starts the controller, or another command that serves health probes. Waits until the command logs the address of the probes.
     #[allow(clippy::print_stderr)]
     pub fn start(mut command: Command) -> Controller {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

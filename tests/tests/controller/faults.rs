@@ -133,8 +133,8 @@ fn two_disagreeing_controllers_write_at_a_limited_rate() {
     let (cluster, controller) = labelled(1);
     let patches = || metric(&controller, "kops_agent_node_patches_total");
     let before = patches();
-    // This loop acts as kOps' own kops-controller without a Lease. Its store has a different label, so it immediately overwrites the Node's
-    // label.
+    // This loop acts as a kops-controller of kOps that does not wait for a Lease. In its store, the Node's label has the value `old`. So
+    // the loop immediately overwrites any other value.
     let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -154,7 +154,7 @@ fn two_disagreeing_controllers_write_at_a_limited_rate() {
     assert!(begun.elapsed() > LEAST, "{WRITES} writes in {:?}", begun.elapsed());
     let (ours, theirs) = (patches() - before, written.load(Ordering::Relaxed) as u64);
     assert!((ours..=ours + 1).contains(&theirs), "{theirs} writes of the other, {ours} of ours");
-    // Other Nodes are not affected, and the last write is the leader's.
+    // The conflict about Node 1 does not affect other Nodes. After the conflict, the last write to Node 1 is the leader's.
     add(&cluster, 2..=2);
     eventually("another node is labelled", || is_labelled(&cluster, 2));
     eventually("it has the last word", || cluster.label(&id(1), "tier").as_deref() == Some("web"));

@@ -209,8 +209,8 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
         cluster.type_in(&format!("PATH={}:$PATH; kubectl kops_agent fleet status", folder.display()));
     assert_eq!(by_kubectl, shown, "kubectl runs it as a plugin");
 
-    // The kubelet-server certificate has expired. The agent sends its reports with kubelet's client certificate. If the client
-    // certificate has expired, the agent cannot report this.
+    // The kubelet-server certificate has expired. The agent can report this, because it sends its reports with kubelet's client
+    // certificate. It cannot report that the client certificate itself has expired.
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
     tells(&root);
     assert_eq!(warning(&cluster.node("a")), "True CertificateExpired");
@@ -270,7 +270,8 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_and_fleet_plan_shows_it(
     assert_eq!(annotation(&cluster.node("a")), Value::Null);
     assert_eq!(plan()["superseded"], 1);
 
-    // With the known schema version, the annotation is written again. When the node runs the next configuration, the annotation is removed.
+    // If the field `next` has the known schema version again, the annotation is written again. When the node runs the next configuration,
+    // the annotation is removed.
     record["superseded"]["next"]["schemaVersion"] = 1.into();
     tells(&machine(&cluster, "a", &record));
     assert!(annotation(&cluster.node("a")).is_string());

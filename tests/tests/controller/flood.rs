@@ -43,7 +43,7 @@ const CALM_WITHIN: Duration = Duration::from_secs(5);
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 /// The maximum peak memory of the controller, in MiB.
 const MOST_MEMORY: f64 = 128.0;
-/// The maximum number of the server's connections, as in `server::Limits`.
+/// The bootstrap server's maximum number of connections, as in `server::Limits`.
 const MOST_CONNECTIONS: usize = 2048;
 /// The number of connections to servers such as STS that the controller may keep open.
 const KEPT: usize = 8;
@@ -82,7 +82,7 @@ fn a_flood_of_azures_documents() {
     let begun = Instant::now();
     under_flood("Azure", &azure.world, &sign, &granted, lies.into_iter().flatten().collect());
     // The liars make the controller list the machines of one scale set, their addresses, and the names of scale sets. The controller
-    // repeats each list after some seconds at the earliest.
+    // repeats each list after some seconds at the earliest, so the limit below grows with time.
     let (calls, most) = (azure.calls(), 10 + begun.elapsed().as_secs() as usize);
     println!("| questions to Azure, of at most {most} | {calls} |");
     assert!(calls <= most, "{calls} questions");
@@ -91,7 +91,7 @@ fn a_flood_of_azures_documents() {
 /// The controller's load during the flood.
 #[derive(Default)]
 struct Seen {
-    /// The maximum number of connections to the bootstrap server.
+    /// The highest observed number of open connections to the bootstrap server.
     connections: usize,
     /// The longest time for a response to `/healthz`.
     alive: Duration,

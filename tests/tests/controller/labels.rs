@@ -129,8 +129,8 @@ fn an_impostor_that_upstream_labelled_loses_its_roles() {
     assert_eq!(cluster.label(&id(1), CONTROL_PLANE).as_deref(), Some(""));
 }
 
-/// Karpenter launches instances with the tags of kOps' EC2NodeClass, which all instances of the group have. Karpenter labels Nodes
-/// itself, and removes its taint from a Node that it recognizes.
+/// Karpenter launches instances with the tags of kOps' EC2NodeClass. All instances of the group have these tags. Karpenter itself adds
+/// further labels to Nodes, and removes its taint from a Node that it recognizes.
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_node_of_karpenter_gets_upstreams_labels_and_keeps_karpenters() {

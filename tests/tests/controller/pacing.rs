@@ -217,7 +217,7 @@ fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
     assert_eq!(scene.ask(3, "acquire", 1)["holders"][0]["node"], id(4));
     scene.ask(4, "release", 1);
     cluster.report(&id(4));
-    // Node 4 is Ready, but no API server answers at its address, as if its etcd was down.
+    // Node 4 is Ready, but no API server answers at the Node's address, as if etcd on this Node was down.
     cluster.is_at(&id(4), "127.0.0.2");
     is_held_back(&scene.ask(3, "acquire", 1), 4, "its API server is not ready: 127.0.0.2:");
     cluster.is_at(&id(4), "127.0.0.1");
@@ -342,7 +342,7 @@ fn a_kubelet_may_cordon_and_drain_its_own_node_and_budgets_are_respected() {
     };
     let of_another = evict("b").unwrap_err().to_string();
     assert!(of_another.contains("forbidden") || of_another.contains("can only evict"), "{of_another}");
-    // No controller manager runs, so a PodDisruptionBudget allows no eviction until the test writes its status.
+    // No controller manager runs, so a PodDisruptionBudget allows no eviction until the test writes the budget's status.
     let held_back = evict("a").unwrap_err().to_string();
     assert!(held_back.contains("disruption budget"), "{held_back}");
     let allowed = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1,

@@ -82,7 +82,7 @@ fn nodes_get_the_prefix_of_their_instance_and_keep_existing_ranges() {
     cluster.patch_node(&id(3), given);
     cluster.ec2.put(&id(4), nodes());
     cluster.create_node(&id(4), Some(&id(4)));
-    // The Node of this machine claims to be machine 1.
+    // The Node of machine 5 has the provider ID of machine 1.
     cluster.create_node(&id(5), Some(&id(1)));
 
     let shown = cluster.once(&["--dry-run"]);

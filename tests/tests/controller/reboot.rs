@@ -134,7 +134,7 @@ fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_s
     fleet.rollout(&["resume"]);
     is_ordered();
 
-    // The reboot did not remove the reason: the node requires a reboot again.
+    // The reason for the reboot still exists after the reboot, so the node requires a reboot again.
     boots(&fleet.cluster, "a-0", "boot-2", "True");
     requires(&fleet.cluster, "a-0", "boot-2", &["packages ask for it: libc6"]);
     fleet.outcome("a-0", "");

@@ -100,7 +100,7 @@ impl Fleet {
         self.outcome(node, problem);
     }
 
-    /// Reports, as the node, this problem, or success if the problem is empty.
+    /// Reports the outcome of the node's order, as the node would. An empty `problem` means success.
     pub fn outcome(&self, node: &str, problem: &str) {
         let order = self.order(node).unwrap();
         let mut outcome = json!({
@@ -208,7 +208,7 @@ pub fn conditions(hash: &str) -> Value {
 /// A maintenance window that opens in three days, so it is closed now.
 fn closed_window() -> String {
     let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
-    // 1970-01-01 was a Thursday.
+    // Day 0, 1970-01-01, was a Thursday, which has index 3. The second 3 is the number of days until the window opens.
     let day = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"][usize::try_from(days + 3 + 3).unwrap() % 7];
     format!("{day} 00:00-01:00 UTC")
 }
@@ -370,7 +370,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     let controller = fleet.cluster.controller();
     let page = fs::read_to_string(path_of("docs/rollout.md")).unwrap();
     let example = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    // The window in the page's example may be open now, so a closed window replaces it.
+    // The window in the example of docs/rollout.md may be open now, so a closed window replaces it.
     let example = example.replace("Mon-Fri 22:00-05:00 Europe/Berlin", &closed_window());
     fleet.cluster.api.kubectl(&["apply", "-f", "-"], &example).unwrap();
     eventually("the example of the page is accepted", || {

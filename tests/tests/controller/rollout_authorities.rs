@@ -38,7 +38,7 @@ fn workers_take_new_authorities_after_the_control_planes() {
         "{said}"
     );
 
-    // A second change of the CAs during the rollout results in new orders.
+    // After a second change of the CAs, the running rollout gives new orders to the nodes.
     update("CERTIFICATE-----b-----END", "CERTIFICATE-----c-----END");
     let masters = fleet.current("control-plane", "masters");
     eventually("the controller reads it", || {

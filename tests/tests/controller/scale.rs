@@ -19,7 +19,8 @@ const NEW_NODES: usize = 9;
 /// expires before all Nodes are labelled, the controller requests the list again. On Azure, this is the list of scale sets. On metal, it is
 /// the list of `Host` objects.
 const ONE_MORE: usize = 1;
-/// The controller labels a large number of Nodes in several batches. The benchmark allows it one additional request for this many Nodes.
+/// The controller labels a large number of Nodes in several batches. So the benchmark allows one more request to the cloud for each
+/// multiple of this number of Nodes.
 const NODES_OF_ONE_MORE: usize = 4000;
 /// The promised limits for up to 5000 Nodes, and for 20,000 Nodes on AWS. The first number is the seconds until all Nodes are labelled.
 /// The second is the controller's memory in MiB.
@@ -65,7 +66,7 @@ fn patches(controller: &Controller) -> usize {
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Measures a cloud, and prints its row of the table. Returns the cloud, the cluster and the controller.
+/// Measures the controller on a cloud, and prints the results as a table row. Returns the cloud, the cluster and the controller.
 #[allow(clippy::print_stdout)]
 fn measure<G: Ground>() -> (G, Cluster, Controller) {
     let ground = G::start();

@@ -87,7 +87,8 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     put_pod(cluster, &format!("kube-apiserver-{}", id(2)), "kube-apiserver", &id(2), &both);
     let controller = world.controller();
     let health = ["--health", controller.address()];
-    // A server listens on each of the two machines. Each server could be kops-controller, which will be gone after a takeover.
+    // A server listens on each of the two machines. The check does not accept a server that could be kops-controller, because a
+    // takeover removes kops-controller.
     let (code, said) = cluster.check_takeover(&health);
     let servers = line(&said, "servers");
     assert!(code == Some(4) && servers.contains("nor a pod shows that kops-agent runs there"), "{said}");
@@ -174,12 +175,14 @@ fn the_last_server_does_not_leave() {
     };
     let (code, said) = check(cluster, 2);
     assert!(code == Some(0) && said.contains(&format!("a bootstrap server listens on {}", id(1))), "{said}");
-    // Machine 1 has the last server that answers. The server must not end, although kops-controller's pod runs on machine 1.
+    // No server listens on machine 2, so the server on machine 1 is the last one. This server must not end, although kops-controller's pod
+    // runs on machine 1.
     put_pod(cluster, "kops-controller-1", "kops-controller", &id(1), "");
     let (code, said) = check(cluster, 1);
     assert!(code == Some(4) && said.contains(&format!("{} (127.0.0.9:", id(2))), "{said}");
 
-    // Without Node 2, machine 1 is the only control plane. Its server may end, because kops-controller's pod waits there for the port.
+    // Without Node 2, machine 1 is the only control plane. The server on machine 1 may end, because kops-controller's pod on this machine
+    // waits for the port.
     cluster.kubectl(&["delete", "node", &id(2)]);
     let (code, said) = check(cluster, 1);
     assert!(code == Some(0) && said.contains("waits here for the port"), "{said}");

@@ -110,7 +110,7 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     assert!(code == Some(0) && said.contains("3 nodes change to version 0.1.0"), "{said}");
     // Workers do not wait for control planes, because the versions of kubelets stay the same.
     fleet.at_work(&["a-0", "a-1", "a-2"]);
-    // A pause withdraws the orders to nodes that have not replaced their kops-agent program yet.
+    // A pause withdraws the rollout's orders to nodes that have not replaced their kops-agent program yet.
     let (code, said) = fleet.rollout(&["pause"]);
     assert_eq!(code, Some(0), "{said}");
     eventually("the orders are taken back", || {

@@ -31,15 +31,15 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // `kill` fails if the process has already ended. The error is dropped, because the test sees the missing result of the
-        // process.
+        // `kill` fails if the process has already ended. The error is dropped, because the test fails anyway if the process has
+        // ended too early.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 /// Runs containerd and the kubelet of the machine with this root, until `stop` receives a message or closes. The folder `files` has
-/// additional files for the machine's `/etc`. Both programs write their logs to this folder.
+/// additional files for the machine's `/etc`. Both programs write their logs to `files`.
 pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap();
     // kubelet must find the mount that contains its folder, so `root` becomes a mount.

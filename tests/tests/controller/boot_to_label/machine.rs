@@ -111,7 +111,7 @@ impl<'a, G: Ground> Machine<'a, G> {
         })
     }
 
-    /// Runs `act` while the kubelet of the machine with this root runs.
+    /// Runs the kubelet of a machine during `act`. `root` is the machine's root folder.
     pub fn with_kubelet(&self, root: &Path, act: impl FnOnce()) {
         let (stops, stop) = mpsc::channel();
         thread::scope(|scope| {

@@ -71,12 +71,13 @@ pub fn bootstrap<G: Ground>(ground: &G, world: &World) -> [Value; 2] {
 /// A gRPC message, with the status in the trailers.
 type Answered = WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>;
 
-/// Answers a call-back as gRPC for Go does. The response has the length of the message, the message, and the status in the trailers.
+/// Answers a call-back as gRPC for Go does. The body of the response is the length of the message, and then the message. The
+/// status is in the trailers.
 async fn called_back(request: Request<Incoming>) -> Result<Response<Answered>, Infallible> {
     assert_eq!(request.version(), Version::HTTP_2);
     assert_eq!(request.uri().path(), "/kops.bootstrap.v1.CallbackService/Challenge");
     let frame = request.into_body().collect().await.unwrap().to_bytes();
-    // Field 1 is the id, and field 2 is the random bytes.
+    // In the protobuf message, field 1 is the challenge's id, and field 2 is the random bytes.
     let id = [&[0x0a, 32], ID.as_bytes(), &[0x12, 16]].concat();
     let random = frame[5..].strip_prefix(id.as_slice()).expect("the challenge of the request");
     let digest = Sha256::new().chain_update(SECRET).chain_update(random).finalize();

@@ -69,7 +69,7 @@ impl Ground for Aws {
         nodes.div_ceil(1000)
     }
 
-    /// The liar has the id of the role's access key, but not the secret.
+    /// The liar has the id of the role's access key, but not the secret. So STS rejects the liar's signature.
     const REFUSED_FOR: &'static str = "RefusedBySts";
 
     fn upstreams_token(&self, lot: Lot, body: &[u8]) -> String {

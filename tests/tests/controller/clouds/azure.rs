@@ -102,8 +102,8 @@ impl Ground for AzureCloud {
         self.signing(false).token(&scale_set, number, &Document::new(&vm_id, body, now())).unwrap()
     }
 
-    /// Upstream expects a PKCS #7 document as the last word of the token. In kOps 1.35 and 1.36, the last
-    /// word is the machine's id instead. In kOps 1.34, the token has a different format.
+    /// Since kOps 1.37, upstream expects a PKCS #7 document as the last word of the token. In kOps 1.35 and 1.36, the last
+    /// word is the machine's id. In kOps 1.34, the token has a different format.
     fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]) {
         let (scale_set, number) = self.place(lot);
         let vm_id = self.machine(lot).vm_id;

@@ -20,7 +20,7 @@ pub struct GoogleCloud {
     gce: Gce,
     group: String,
     tpms: OnceLock<[Arc<Swtpm>; 2]>,
-    /// The key of an instance with upstream's nodeup. The test itself makes the tokens of this instance.
+    /// The signing key of an instance that runs upstream's nodeup. The test itself makes the tokens of this instance.
     upstreams: OnceLock<Tpm>,
 }
 

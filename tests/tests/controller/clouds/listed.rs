@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::{Ground, Lot, METADATA, Running, of_cluster, serve};
 use crate::cluster::{CLUSTER, Cluster};
 
-/// The methods that all clouds in this file share. The stand-in for the cloud's API counts requests, and has a maximum page size. A token
-/// consists of a prefix and the machine's id.
+/// The methods that all clouds in this file share. The stand-in for the cloud's API provides the number of requests and the maximum page
+/// size. Upstream's token consists of `$prefix` and the machine's id.
 macro_rules! listed {
     ($machine:ty, $prefix:literal, $id:expr) => {
         fn calls(&self, _cluster: &Cluster) -> usize {

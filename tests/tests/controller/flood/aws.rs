@@ -148,7 +148,7 @@ impl Aws {
         let nodes = || Instance::of_group(CLUSTER, "nodes");
         let in_state = |state: &str| Some(Instance { state: state.into(), ..nodes() });
         let of_other = nodes().tagged(CLUSTER_TAG, "other.example.com");
-        // The Node with this id runs, so a second machine with this id is an impostor.
+        // A Node with this instance id is Ready, so a second machine that claims this id is an impostor.
         self.world.cluster.create_node(&id(number), Some(&id(number)));
         self.world.cluster.report(&id(number));
         vec![

@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The time limit for a machine's retries. A real node retries much longer.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A function from a machine's number and a request body to the machine's token for this body.
+/// A function that returns a machine's token for a request. Its arguments are the machine's number and the body of the request.
 pub type Signing<'a> = dyn Fn(usize, &str) -> String + Send + Sync + 'a;
 
 /// The requests that the server has granted, and the token of each request.
@@ -24,7 +24,7 @@ pub type Signing<'a> = dyn Fn(usize, &str) -> String + Send + Sync + 'a;
 pub struct Granted(Mutex<Vec<(String, String)>>);
 
 impl Granted {
-    /// A granted request, which `number` selects.
+    /// The token and the body of a granted request. `number` selects the request.
     pub fn any(&self, number: usize) -> (String, String) {
         let granted = self.0.lock();
         granted[number % granted.len()].clone()

@@ -24,8 +24,8 @@ use crate::client::connect;
 const OTHERS: u64 = 2048;
 /// Half of the liars share this number of addresses. Each liar of the other half has its own address.
 const SHARED: usize = 50;
-/// A liar that has connected again waits for at least this long before it sends anything. With this pause, ten thousand liars
-/// connect about five thousand times a second.
+/// After each reconnect, a liar waits for at least this long before it sends anything. With this pause, ten thousand liars
+/// make about five thousand connections a second.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// How often each lie is told before the flood. Some lies differ each time.
 const TOLD_CALMLY: usize = 3;
@@ -113,7 +113,7 @@ impl Liars {
         self.all.connected.load(Ordering::Relaxed)
     }
 
-    /// Makes all liars speak from now on, repeatedly.
+    /// Makes all liars tell their lies repeatedly from now on.
     pub fn begin(&self) {
         self.begin.send_replace(true);
     }

@@ -16,12 +16,12 @@ pub struct Lie {
     pub manner: Box<dyn Fn(usize) -> Manner + Send + Sync>,
 }
 
-/// A function from a request body to a valid token for this body. The token is of a machine in the cluster.
+/// A function that returns a valid token for a request body. The token identifies a machine of the cluster.
 pub type Insider = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// The server verifies the token and rejects it.
 pub const FORBIDDEN: &[Answer] = &[Answer::Status(403)];
-/// The call-back to the machine fails, or the request is malformed.
+/// The server answers 400, because its call-back to the machine fails, or because the request is malformed.
 pub const BAD_REQUEST: &[Answer] = &[Answer::Status(400)];
 const NOT_FOUND: &[Answer] = &[Answer::Status(404)];
 const NOT_ALLOWED: &[Answer] = &[Answer::Status(405)];

@@ -47,7 +47,7 @@ pub enum Manner {
     Request(Vec<u8>, Then),
 }
 
-/// What a request sends after its first part.
+/// The data that a liar sends after the first part of a request.
 pub enum Then {
     Silence,
     /// Sends these bytes, one byte each second.
@@ -161,7 +161,7 @@ impl Dialects {
         let mut answer = Answer::HungUp;
         let mut header = [0; RECORD_HEADER];
         while stream.read_exact(&mut header).await.is_ok() {
-            // In TLS 1.2, the type of a record is not encrypted.
+            // In TLS 1.2, the type of a record is not encrypted. 21 is an alert, and 22 is a handshake record.
             answer = match header[0] {
                 21 => answer.max(Answer::Alert),
                 22 => Answer::Handshake,
