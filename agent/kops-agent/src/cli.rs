@@ -75,7 +75,7 @@ pub enum Command {
     Converge(ConvergeArgs),
     /// Show what converge would change, touching nothing.
     Plan(PlanArgs),
-    /// Show how this machine differs from its last applied configuration, and from the one that is wanted now.
+    /// Show how this machine differs from its last applied configuration, and from the configuration that it should have now.
     Verify(VerifyArgs),
     /// Show node status: converged or not, since when, the last failure, the next certificate to expire.
     Status(StatusArgs),

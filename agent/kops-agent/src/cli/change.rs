@@ -30,7 +30,7 @@ pub struct ChangeArgs {
     pub retry_failed: bool,
 
     /// Remove kops-agent-controller.service even if no other server is left at which machines can bootstrap, or if the API
-    /// server does not answer. Without this flag, such a run ends with 1, and the last applied configuration stays.
+    /// server does not answer. Without this flag, a run that would remove the unit then ends with 1, and the last applied configuration stays.
     #[arg(long)]
     pub allow_no_server: bool,
 
@@ -40,7 +40,7 @@ pub struct ChangeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_SLOTS)))]
     pub max_unavailable: Option<u32>,
 
-    /// Seconds to wait for a slot; without one the run ends and changes nothing.
+    /// Seconds to wait for a slot. If the node gets no slot in this time, the run ends and changes nothing.
     #[arg(long, value_name = "SECONDS", default_value_t = SLOT_TIMEOUT)]
     pub slot_timeout: u64,
 

@@ -31,8 +31,8 @@ pub enum FleetCommand {
     /// a time. A node that does not come back pauses its group. `fleet rollout` shows, pauses, resumes and aborts it.
     Reboot(RebootArgs),
     /// Take nodes to another version of kops-agent, a few at a time, control planes first. Each node downloads the program, tries
-    /// it, replaces its own and reports. A node that fails keeps its program, or has the new one and failed its check: the
-    /// message says which. It pauses its group. `fleet rollout` shows, pauses, resumes and aborts the rollout.
+    /// it, replaces its own and reports. A node that fails pauses its group. Its message says whether the node kept its
+    /// program, or runs the new program, which then failed its check. `fleet rollout` shows, pauses, resumes and aborts the rollout.
     Upgrade(UpgradeArgs),
     /// Wait for orders of a rollout to this machine, and carry them out. The service kops-agent-follow.service runs this
     /// (`converge --rollouts`).

@@ -17,7 +17,7 @@ use super::addons::OF_MACHINE;
 
 /// The time in which the API server must answer, including the connection.
 const WITHIN: Duration = Duration::from_millis(900);
-/// The characters at which bash also splits the words of a line.
+/// The characters at which bash splits a line into words, besides spaces.
 const BREAKS: [char; 3] = ['@', ':', '='];
 
 /// Candidates for a flag whose value is the name of an instance group: the groups of the Nodes.
@@ -53,7 +53,7 @@ fn names_in_time() -> Vec<(String, String)> {
     runtime.block_on(run_in_thread(WITHIN, asking)).unwrap_or_default()
 }
 
-/// Asks the API server that the typed command would ask. `None` if it is not known, or does not answer.
+/// The names of the Nodes from the API server to which the typed command would connect. `None` if that API server is unknown or does not answer.
 fn names_from_api_server(typed: &[OsString]) -> Option<Vec<(String, String)>> {
     let of_addons = typed.iter().any(|word| word == "addons").then_some(Path::new(OF_MACHINE));
     let home = std::env::var_os("HOME");
@@ -63,8 +63,8 @@ fn names_from_api_server(typed: &[OsString]) -> Option<Vec<(String, String)>> {
     runtime.block_on(names::from_api_server(kubeconfig.as_deref(), context.as_deref(), of_addons))
 }
 
-/// The value of a flag in a command that is being typed. bash makes `=` a word of its own. The outer `None` means that the value is not
-/// known, because bash has split it too.
+/// The value of a flag in a command that is being typed. bash makes `=` a separate word. The outer `None` means that the value is unknown,
+/// because bash has split the value into words.
 fn value_of(flag: &str, typed: &[OsString]) -> Option<Option<String>> {
     let mut words = typed.iter().filter_map(|word| word.to_str());
     let named = words

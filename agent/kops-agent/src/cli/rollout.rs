@@ -175,7 +175,7 @@ pub struct UpgradeArgs {
     /// Seconds after which a node without a result has failed.
     #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]
     pub node_timeout: u32,
-    /// Seconds that the canaries must be Ready and without a reported problem before other workers begin; 0 for no wait. Needs
+    /// Seconds for which the canaries must be Ready and report no problem before other workers begin; 0 for no wait. Needs
     /// --canary. Default: 300.
     #[arg(long, value_name = "SECONDS")]
     pub observe: Option<u32>,

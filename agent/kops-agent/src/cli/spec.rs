@@ -124,8 +124,8 @@ impl SpecArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct FollowArgs {
     /// Take the current configuration of the instance group instead of the one that the user-data pins, and stay with
-    /// it, also after a reboot. With HASH (a NodeupConfigHash), take it only if it has this hash; only then may it be
-    /// one that this node has left before.
+    /// it, also after a reboot. With HASH (a NodeupConfigHash), take it only if it has this hash. Only then may it be
+    /// a configuration from which this node has already changed to another one.
     #[arg(long, value_name = "HASH", num_args = 0..=1, require_equals = true, value_parser = NonEmptyStringValueParser::new())]
     pub follow: Option<Option<String>>,
 
@@ -133,7 +133,7 @@ pub struct FollowArgs {
     #[arg(long, conflicts_with = "follow")]
     pub no_follow: bool,
 
-    /// With --follow=HASH, take no configuration that this node has left before.
+    /// With --follow=HASH, take no configuration from which this node has already changed to another one.
     #[arg(long, requires = "follow")]
     pub only_newer: bool,
 
