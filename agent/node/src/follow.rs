@@ -56,7 +56,8 @@ pub async fn until_replaced(conf: &Path, root: &Path) {
     }
 }
 
-/// Executes orders. Returns when another version has replaced this program. `began` is the start time of this process.
+/// Executes the orders of rollouts to this node. Returns when another version has replaced this program. `began` is the start time of this
+/// process.
 async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result<(), Untold> {
     let mut orders = Orders::new(&machine::kubeconfig(root))?;
     loop {

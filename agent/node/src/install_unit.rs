@@ -150,8 +150,9 @@ fn before(path: &str) -> Result<String> {
     }
 }
 
-/// The lines of the environment file. `before` is the file's present text. If the first variable of a group is not set
-/// in this process, the group's lines in `before` stay, because a shell that starts this run may not set the variable.
+/// The lines of the environment file. `before` is the file's present text. The variables form groups. If this process
+/// lacks the first variable of a group, the group's lines in `before` stay, because a shell that starts this run may lack
+/// the variable.
 fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);

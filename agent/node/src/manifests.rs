@@ -171,8 +171,8 @@ fn shown(name: &str) -> String {
     shortened(name, LONGEST_NAME)
 }
 
-/// The value of the label with the cluster's name. If the label is missing, returns a key that contains a template action, because the
-/// rendered key may be this label.
+/// The value of the label that names the group's cluster. If the label is missing, returns the key of a label whose key contains a template
+/// action, because the rendered key may be the missing one.
 fn label_of(source: &Source) -> &str {
     let Some(Value::Object(labels)) = source.value_at("metadata.labels") else { return "" };
     match labels.get(CLUSTER_LABEL) {

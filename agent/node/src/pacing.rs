@@ -68,7 +68,7 @@ pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> R
     let group = shown_group(&decision.desired, &decision.names[1]);
     let restarted = disrupts(root, host, plan)?;
     Ok(restarted.map(|restarted| {
-        format!("This run takes a slot of the group {group} first, to restart {restarted}.")
+        format!("Before this run restarts {restarted}, it takes a slot of the group {group}.")
     }))
 }
 

@@ -177,8 +177,8 @@ fn entries(line: &str) -> Option<(&str, Vec<&str>)> {
     (entries.len() > 1 && entries.iter().all(|entry| !entry.is_empty())).then_some((name, entries))
 }
 
-/// The list entries of a line that are missing in `others`. Looks for the entries in all lines of the same resource with the same text
-/// before the list.
+/// The list entries of a line that no line in `others` has. Compares only with lines of the same resource that have the same text before
+/// their lists.
 fn gone_entries<'a>(
     (resource, line): &'a (ResourceId, String),
     others: &BTreeSet<(ResourceId, String)>,

@@ -331,7 +331,7 @@ mod tests {
         let of_values = |values: usize| Contents { values, ..Contents::default() };
         assert_eq!(refused(of_values(MOST_VALUES - 5), TEXT), None);
         assert_eq!(refused(of_values(MOST_VALUES - 4), TEXT), beyond("6,000,000 keys and values"));
-        // LIST is an unreadable document, but counts as three: the list and its two items.
+        // LIST is an unreadable document, but counts as three values: the list and its two items.
         const LIST: &str = "- a\n- b\n";
         assert_eq!(refused(of_values(MOST_VALUES - 3), LIST), None);
         assert_eq!(refused(of_values(MOST_VALUES - 2), LIST), beyond("6,000,000 keys and values"));

@@ -25,8 +25,8 @@ const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
 /// Maximum length of the text from a server in a message, in characters.
 const LONGEST_TOLD: usize = 400;
-/// How long a run retries to release its slot, because the API server may be restarting. A slot that is not released
-/// expires.
+/// How long a run retries to release its slot. A try can fail because the API server is restarting. A slot that is not
+/// released expires.
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
 /// The reason in a message if the server answers a request for a slot with 404.
@@ -116,7 +116,7 @@ struct ReceivedAnswers {
     busy: Option<Instant>,
     /// The time since which no answer has said anything about slots. `None` if the last answer was about slots.
     unknown: Option<Instant>,
-    /// Whether the answer at the time `busy` named another control plane that is not Ready, or whose API server is not ready.
+    /// Whether the answer at the time `busy` named another control plane whose Node is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,
 }
 
@@ -138,7 +138,7 @@ impl ReceivedAnswers {
             // server, which gives slots but is down now.
             NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
             NoAnswer::NotServed => {
-                format!("{GIVES_NONE}; no kops-agent server that gives slots answers")
+                format!("{GIVES_NONE}; no server that gives slots has answered")
             }
             NoAnswer::Unknown(why) => why,
         };
@@ -152,8 +152,8 @@ impl ReceivedAnswers {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }
 
-    /// Whether the run stops waiting for an answer about slots. It stops if it got no such answer for `UNKNOWN_FOR`, or if its last try got
-    /// no such answer.
+    /// Whether the run stops waiting for an answer about slots. It stops if it got no such answer for `UNKNOWN_FOR`, or if its final try
+    /// got no such answer. It does not stop while other nodes may still have their slots.
     fn is_unknown_for_long(&self, is_last: bool) -> bool {
         !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
     }

@@ -60,8 +60,8 @@ async fn observed(look: &NodeOptions) -> Result<Value> {
     Ok(serde_json::to_value(facts)?)
 }
 
-/// The plan as `kops-agent verify` makes it: for the last applied state, if the wanted state is unknown. The secrets
-/// are returned even if no plan can be made.
+/// The plan that `kops-agent verify` would make. If the wanted state is unknown, the plan is for the last applied state.
+/// The secrets are returned even if no plan can be made.
 async fn planned(look: &NodeOptions) -> Result<(Seen<Value>, Vec<SecretFact>)> {
     let options = look.clone();
     machine::must_exist(&look.source.node_root)?;

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn of_a_part_that_is_too_long_only_the_kept_end_is_searched() {
-        // A key that begins in the margin is recognized, and no byte of the key is kept.
+        // The key begins before the kept end, but is recognized. So no byte of the key is kept.
         let harmless = format!("{}\n", "harmless ".repeat(11));
         let key =
             format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", "abcd\n".repeat(1000));

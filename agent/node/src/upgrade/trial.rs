@@ -57,7 +57,7 @@ impl Trial<'_> {
         match printed.split_whitespace().nth(1) == Some(version) {
             true => Ok(()),
             false => Err(not_replaced(format!(
-                "the new program is not the version of the program file: `--version` prints {:?}, but the program file has {version:?}",
+                "the new program does not have the version of the program file, {version:?}: `--version` prints {:?}",
                 one_line(printed.trim(), LONGEST_QUOTE)
             ))),
         }
@@ -201,8 +201,8 @@ fn last_line(output: &Output) -> String {
 pub(super) struct Changes {
     /// Resources that serve only kops-agent itself, such as its timers.
     pub(super) own: Vec<String>,
-    /// Resources that do not serve only kops-agent. Also services of kops-agent that would be added or removed, and resources that the
-    /// program would adopt or cannot repair.
+    /// All other resources. They include services of kops-agent that the program would add or remove, and resources that the program would
+    /// adopt or cannot repair.
     pub(super) others: Vec<String>,
 }
 

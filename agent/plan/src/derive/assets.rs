@@ -24,7 +24,7 @@ pub struct AssetUrl {
     pub download_url: String,
     /// The SHA-256 in the cluster's spec, in lower-case hexadecimal.
     pub sha256: Option<String>,
-    /// The mirror URL of the publisher. `None` if the cluster has a file repository.
+    /// The publisher's mirror URL for a program of kOps. `None` for other files, and in a cluster with a file repository.
     mirror: Option<String>,
     is_image: bool,
 }

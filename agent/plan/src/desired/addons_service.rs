@@ -28,7 +28,7 @@ const HEALTH_PORT: i32 = 3986;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddonsService {
-    /// The settings that kOps' own pod would have.
+    /// The settings that kOps' own program for add-ons (protokube or a pod) would have on this node.
     pub settings: AddonSettings,
     pub program: String,
 }

@@ -61,8 +61,8 @@ impl Reading {
         Reading { bytes, meaning: Some(meaning), due }
     }
 
-    /// Makes a reading with unknown bytes, and with the same meaning as this reading. The certificates are due at `due`, or earlier if this
-    /// reading has an earlier renewal time.
+    /// Returns this reading with unknown bytes and the same meaning. Its renewal time becomes `due`, unless this reading already has an
+    /// earlier renewal time.
     pub(super) fn of_earlier_bytes(self, due: u64) -> Reading {
         Reading { bytes: UNSEEN.into(), due: Some(self.due.map_or(due, |own| own.min(due))), ..self }
     }

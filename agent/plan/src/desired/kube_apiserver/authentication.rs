@@ -11,7 +11,7 @@ use kops_agent_spec::go_yaml;
 
 use crate::desired::certificates;
 
-/// The kubeconfig that names the webhook.
+/// The kubeconfig with which the API server calls the token webhook.
 pub(super) const CONFIG_FILE: &str = "/etc/kubernetes/authn.config";
 
 const AUTHENTICATOR: &str = "aws-iam-authenticator";
