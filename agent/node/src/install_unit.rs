@@ -45,8 +45,8 @@ const RESTARTS_ONESHOTS: u32 = 244;
 /// Timeout of `systemctl --version`.
 const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Groups of variables that the unit gets in addition to the variables of stores and clouds. A group is passed on only
-/// if its first variable is set.
+/// Groups of variables that [`UNIT`] gets in addition to the variables of stores and clouds. A group is passed on only if
+/// its first variable is set.
 const VARIABLES: &[&[&str]] = &[
     // nodeup passes on OSS_REGION from kOps' boot script. It is listed here and not in `agent/store`, because no
     // store of kops-agent reads it.

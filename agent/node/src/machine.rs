@@ -82,7 +82,7 @@ pub fn kubeconfig(root: &Path) -> PathBuf {
     root.join(KUBELET_KUBECONFIG.trim_start_matches('/'))
 }
 
-/// The hashes of downloads that earlier runs got from publishers, so that a run does not request them again.
+/// The hashes that earlier runs got from the publishers of downloads. A run does not request these hashes again.
 pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
     if has_record(root) { Ok(open(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
 }

@@ -280,7 +280,11 @@ impl<'a> Clusters<'a> {
             ),
             (_, [_]) if is_template => return Some(0),
             _ if is_template => {
-                told.not_checked(source, &field, format!("{ALONE} a template gives the name of a cluster"));
+                told.not_checked(
+                    source,
+                    &field,
+                    format!("{ALONE} a template sets this label or the name of a cluster"),
+                );
             }
             (_, [_, ..]) if !self.may_lack_clusters => told.error(
                 source,

@@ -63,8 +63,8 @@ pub enum NotFollowed {
     OtherNode { field: &'static str, ours: String, theirs: String },
     #[error(
         "cannot follow: the received boot config trusts none of the authorities that this node trusts now; \
-         change the authorities one step at a time (kops create, promote, distrust), and follow after each \
-         step"
+         change the authorities one step at a time (`kops create keypair`, `kops promote keypair`, \
+         `kops distrust keypair`), and follow after each step"
     )]
     OtherAuthorities,
     #[error("cannot follow: the received boot config pins no configuration (NodeupConfigHash is empty)")]

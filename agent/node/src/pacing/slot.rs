@@ -114,7 +114,7 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 struct ReceivedAnswers {
     /// The time of the last answer that no slot is free for this node.
     busy: Option<Instant>,
-    /// The time since which no answer has said anything about slots. `None` if the last answer was about slots.
+    /// The time of the first request without an answer about slots, since the last answer about slots. `None` if there was no such request.
     unknown: Option<Instant>,
     /// Whether the answer at the time `busy` named another control plane whose Node is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,
@@ -146,8 +146,8 @@ impl ReceivedAnswers {
         Some(why)
     }
 
-    /// Whether other nodes may still have the slots that they had at the last answer. A slot expires `LEASE_SECONDS`
-    /// after its last renewal.
+    /// Whether other nodes may still have the slots that they had at the time `busy`. A slot expires `LEASE_SECONDS` after
+    /// its last renewal.
     fn is_busy(&self) -> bool {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }

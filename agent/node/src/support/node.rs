@@ -52,7 +52,7 @@ async fn observed(look: &NodeOptions) -> Result<Value> {
         None => match facts::observe(&look.source.node_root, provider).await {
             Ok(facts) => facts,
             Err(error) => {
-                log::warn!("the facts in the bundle lack the cloud's facts: {}", error_text(&error));
+                log::warn!("the bundle has no facts from the cloud: {}", error_text(&error));
                 facts::observe(&look.source.node_root, None).await?
             }
         },

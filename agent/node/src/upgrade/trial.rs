@@ -106,8 +106,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Starts the program to write `resources`, and nothing else. Fails if any resource that is not in `resources` differs. The caller must
-    /// not hold the lock of this machine.
+    /// Runs the program's `verify --repair`, which writes only `resources`. Fails if a resource that is not in `resources` differs. The
+    /// caller must not hold the lock of this machine.
     ///
     /// The program continues after the end of this process, because the units that it writes may restart the service of this process.
     pub(super) async fn write(&self, resources: &[String]) -> Result<(), Unwritten> {
@@ -196,7 +196,7 @@ fn last_line(output: &Output) -> String {
     said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// The resources that `verify` of a program would change on this node.
+/// The resources on this node that a program would change, according to its `verify`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     /// Resources that serve only kops-agent itself, such as its timers.

@@ -45,7 +45,7 @@ pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut Desire
     state.add(mirror(node).manifest_file());
 }
 
-/// A pod that is ready while the service is ready. Its readiness probe equals the probe of kOps' own pod.
+/// A pod that is ready while the addons service is ready. Its readiness probe equals the probe of kOps' pod kops-channels.
 fn mirror(node: &NodeConfig) -> Pod {
     let mut pod = Pod::new(node, MIRROR, Critical::Node);
     pod.spec.containers.push(Container {

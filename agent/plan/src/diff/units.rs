@@ -53,8 +53,8 @@ fn is_right(unit: &Unit, present: Option<&ObservedUnit>) -> bool {
     })
 }
 
-/// The changes for `unit` after all other steps in `plan`. If pods need the unit (`is_awaited`), the run also waits for a start that is in
-/// progress.
+/// The changes for `unit`, given the steps that are already in `plan`. If pods need the unit (`is_awaited`), the run also waits for a start
+/// of the unit that is in progress.
 pub(super) fn changes(
     unit: &Unit,
     observed: &ObservedState,
