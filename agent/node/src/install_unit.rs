@@ -120,8 +120,8 @@ async fn install(conf: &Path, flags: impl Iterator<Item = String>) -> Result<Rep
     Ok(report)
 }
 
-/// Writes a file and the entry in its folder to the disk. A missing boot config is no error here, because the unit's
-/// run reports it.
+/// Syncs a file and its folder to the disk. A missing file is no error here, because the unit's run reports a missing
+/// boot config.
 fn sync(file: &Path) -> io::Result<()> {
     let file = match file.canonicalize() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

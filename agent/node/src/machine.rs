@@ -22,7 +22,8 @@ use kops_agent_source::Before;
 /// The pause between two tries to take a lock that another run has.
 const LOCK_POLL: Duration = Duration::from_millis(500);
 
-/// Records the outcome of a run for `kops-agent status` if the outcome is a failure. Returns the outcome.
+/// Records a failure of a run for `kops-agent status`, unless the run ended because this machine is already a node.
+/// Returns the outcome unchanged.
 pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
     if let Err(error) = &outcome
         && !bootstrap_client::is_already_registered(error)

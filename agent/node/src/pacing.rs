@@ -183,8 +183,8 @@ pub async fn uncordon_left(root: &Path) {
 pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
     let host = machine::open(root)?;
     let mut since = None;
-    // The loop ends if `reset` removes the kubeconfig. A missing record must not end the loop, because a takeover from
-    // nodeup has no record before its first change.
+    // The loop ends if `reset` removes the kubeconfig. If kops-agent's record is missing, the loop must continue, because
+    // a takeover from nodeup has no record before its first change.
     while machine::kubeconfig(root).exists() {
         // The lock is released immediately, so that a run that starts now can take it.
         drop(machine::lock(true, &host).await?);

@@ -89,7 +89,7 @@ pub async fn tell_if_unchecked(root: &Path) {
     }
 }
 
-/// Where this machine has the program of this service.
+/// Where the program that follows rollouts is installed on this machine.
 struct Place<'a> {
     conf: &'a Path,
     root: &'a Path,
@@ -323,8 +323,8 @@ impl Change<'_> {
         }
     }
 
-    /// Restarts the services that do not run the program in place, which this process already runs. Then checks the node with this program.
-    /// Before the check, the program writes the agent's own resources, so that no later verification finds a difference.
+    /// Restarts the services that do not yet run the program in place. This process already runs this program. Then checks the node with
+    /// the program. Before the check, the program writes the agent's own resources, so that no later verification finds a difference.
     async fn settle(&self) -> Result<()> {
         let host = self.place.host;
         let lock = machine::lock(true, host).await?;

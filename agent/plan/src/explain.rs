@@ -53,7 +53,7 @@ fn camel_case(flag: &str) -> String {
     })
 }
 
-/// A line of a resource, and its origins.
+/// A line in the description of a resource, with the origins of the line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub resource: ResourceId,
@@ -65,7 +65,7 @@ pub struct Line {
     pub entries: Vec<Entry>,
 }
 
-/// An entry of the list in a line, and the origins of the entry.
+/// One entry of a list that is in a line, with the origins of the entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub text: String,

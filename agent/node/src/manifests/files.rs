@@ -319,7 +319,7 @@ mod tests {
         let of_text = |text: usize| Contents { text, ..Contents::default() };
         assert_eq!(refused(of_text(MOST_TEXT - TEXT.len()), TEXT), None);
         assert_eq!(refused(of_text(MOST_TEXT - TEXT.len() + 1), TEXT), beyond("64 MiB of text"));
-        // A file that is too large to be parsed does not count.
+        // A file that is too large to be parsed does not count toward `MOST_TEXT`.
         let large = "#".repeat(LARGEST + 1);
         assert_eq!(refused(of_text(MOST_TEXT), &large), None);
         let of_bytes = |bytes: usize| Contents { bytes, ..Contents::default() };

@@ -81,7 +81,7 @@ pub(super) async fn take(
         let pause = backoff.next_pause();
         let is_last = pause.is_none();
         if known.is_unknown_for_long(is_last) && may_go_without(pacing, host.api_server_answers().await) {
-            log::warn!("{restarted} is restarted without a slot, because no slot is available: {why}");
+            log::warn!("{restarted} is restarted without a slot, because the free slots are unknown: {why}");
             return Ok(None);
         }
         let Some(pause) = pause else {
@@ -116,7 +116,7 @@ struct ReceivedAnswers {
     busy: Option<Instant>,
     /// The time of the first request without an answer about slots, since the last answer about slots. `None` if there was no such request.
     unknown: Option<Instant>,
-    /// Whether the answer at the time `busy` named another control plane whose Node is not Ready, or whose API server is not ready.
+    /// Whether the answer that set `busy` named another control plane whose Node is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,
 }
 
@@ -174,7 +174,7 @@ fn in_words(answer: &SlotAnswer) -> String {
     }
     let one = |holder: &_| {
         let kops_agent_cluster::pacing::message::SlotHolder { node, lease, since } = holder;
-        format!("{node} has {lease} since {since}")
+        format!("{node} has held {lease} since {since}")
     };
     let holders: Vec<String> = answer.holders.iter().map(one).collect();
     one_line(
@@ -287,7 +287,7 @@ mod tests {
         };
         assert_eq!(
             in_words(&busy),
-            "all slots of the group nodes are held: i-1 has kops-agent-disruption.nodes.0 since 2026-01-01T00:00:00Z, i-2 has \
+            "all slots of the group nodes are held: i-1 has held kops-agent-disruption.nodes.0 since 2026-01-01T00:00:00Z, i-2 has held \
              kops-agent-disruption.nodes.1 since 2026-01-01T00:00:00Z"
         );
         let resting = SlotAnswer { not_before: "2026-01-01T01:00:00Z".into(), ..SlotAnswer::default() };

@@ -218,7 +218,7 @@ impl Verify<'_> {
 
     /// Renews certificates. The exit code says whether any difference remains.
     async fn renew(&self, host: &Host, decision: &Decision, whole: Plan, changed: Vec<Drift>) -> Result<u8> {
-        // Only certificates are renewed. Everything else stays as last applied, even in files that contain a certificate.
+        // Only certificates are renewed. Everything else stays as last applied, even the other content of a file with a certificate.
         let applied = match whole.is_empty() || decision.is_last_applied {
             true => None,
             false => Box::pin(last_applied::as_applied(&self.options, host, decision)).await?,

@@ -24,7 +24,7 @@ use crate::{facts, last_applied, machine};
 /// service, followed by all tries to reach a store.
 const WITHIN: Duration = Duration::from_secs(100);
 
-/// The parts of a bundle with the facts and with the plan. Also returns the secrets of the plan.
+/// Returns two parts of a bundle: the facts about this node, and the plan. Also returns the secrets of the plan.
 pub async fn parts(look: &NodeOptions) -> Told {
     let (of_facts, of_plan) = (look.clone(), look.clone());
     let (facts, planned) = tokio::join!(

@@ -91,7 +91,7 @@ pub async fn of_environment(root: &Path, known: &[SecretFact]) -> Vec<SecretFact
 
 /// The texts that may be secret in files of this machine. Needs no store.
 pub async fn of_files(root: &Path) -> Vec<SecretFact> {
-    // If the root is missing, no secrets of a machine below this root can be in the journal.
+    // Without the root, no machine is below it, so the journal cannot contain secrets of such a machine.
     if !root.is_dir() {
         return Vec::new();
     }

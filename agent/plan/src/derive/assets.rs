@@ -110,7 +110,7 @@ fn kops_programs(inputs: &Inputs<'_>, problems: &mut Problems) -> &'static [&'st
     if inputs.is_control_plane() || gossips { &["protokube"] } else { &[] }
 }
 
-/// The Kubernetes version of the group's files.
+/// The version of the Kubernetes files that the group's machines download.
 fn kubernetes_version<'a>(inputs: &Inputs<'a>) -> &'a str {
     match inputs.worker_kubernetes_version {
         Some(version) if !inputs.runs_api_server() => version,

@@ -49,7 +49,8 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     add_kubeconfig(node, USER, state);
     if let Some(stored) = pod {
         let file = pod::manifest_file(POD, manifest(node, stored));
-        // Upstream lets all users read the manifest. A manifest with credentials is private here, because only kubelet reads it, as root.
+        // Upstream lets all users read the manifest. kops-agent makes a manifest with credentials private, because only kubelet reads it,
+        // as root.
         state.add(if is_given_login(stored) { file.mode(Mode::PRIVATE) } else { file });
     }
 }

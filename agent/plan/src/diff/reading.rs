@@ -18,7 +18,7 @@ use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::timestamp;
 
-/// Replaces the digest of the bytes if these bytes are unknown.
+/// The value of `Reading::bytes` if the bytes are unknown.
 const UNSEEN: &str = "unseen";
 
 /// The contents that a unit or static pod has read, or would read if it started now.
@@ -109,7 +109,7 @@ fn fingerprint(observed: Option<&Observed>) -> String {
     }
 }
 
-/// Other contents that are equivalent to the content of this file. `None` if only equal bytes are equivalent.
+/// Describes the contents that are equivalent to the content of this file. `None` if no other content is equivalent.
 pub(super) fn serves(observed: Option<&Observed>) -> Option<&Serves> {
     match observed {
         Some(Observed::File(file)) => file.serves.as_ref(),

@@ -20,7 +20,7 @@ const AUTHENTICATOR_UID: u32 = 10000;
 /// The directory from which the authenticator's container reads its certificate, on every distribution.
 const AUTHENTICATOR_DIRECTORY: &str = "/srv/kubernetes/aws-iam-authenticator";
 
-/// Adds the webhook's kubeconfig, and for AWS IAM Authenticator also its user and serving certificate.
+/// Adds the webhook's kubeconfig. For AWS IAM Authenticator, also adds the authenticator's user and serving certificate.
 pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut DesiredState) {
     match api_server.token_webhook {
         None => {}

@@ -8,7 +8,7 @@
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::Duration;
 
-/// The file's name sorts after every name that a package is likely to use.
+/// logind uses the setting of the file whose name sorts last. Packages are unlikely to use a name that sorts after this name.
 const PATH: &str = "/etc/systemd/logind.conf.d/zz-kops-agent-shutdown.conf";
 const UNATTENDED_UPGRADES: Duration = Duration::from_seconds(30);
 
