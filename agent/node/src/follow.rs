@@ -56,7 +56,8 @@ pub async fn until_replaced(conf: &Path, root: &Path) {
     }
 }
 
-/// Executes orders. Returns when another version has replaced this program. `began` is the start time of this process.
+/// Executes the orders of rollouts to this node. Returns when another version has replaced this program. `began` is the start time of this
+/// process.
 async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result<(), Untold> {
     let mut orders = Orders::new(&machine::kubeconfig(root))?;
     loop {
@@ -118,7 +119,7 @@ async fn carry_out(conf: &Path, root: &Path, order: &Order) -> Result<()> {
     ended(root, order, status.code())
 }
 
-/// The arguments of `converge` that depend on the order.
+/// The arguments of `converge` with the values from the rollout's order to this node.
 fn arguments(order: &Order) -> Vec<String> {
     // An order must not switch off slots or rollbacks: `--max-unavailable=0` takes no slot, and `--health-timeout=0`
     // never rolls back.

@@ -45,8 +45,8 @@ const RESTARTS_ONESHOTS: u32 = 244;
 /// Timeout of `systemctl --version`.
 const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Groups of variables that the unit gets in addition to the variables of stores and clouds. A group is passed on only
-/// if its first variable is set.
+/// Groups of variables that [`UNIT`] gets in addition to the variables of stores and clouds. A group is passed on only if
+/// its first variable is set.
 const VARIABLES: &[&[&str]] = &[
     // nodeup passes on OSS_REGION from kOps' boot script. It is listed here and not in `agent/store`, because no
     // store of kops-agent reads it.
@@ -120,8 +120,8 @@ async fn install(conf: &Path, flags: impl Iterator<Item = String>) -> Result<Rep
     Ok(report)
 }
 
-/// Writes a file and the entry in its folder to the disk. A missing boot config is no error here, because the unit's
-/// run reports it.
+/// Syncs a file and its folder to the disk. A missing file is no error here, because the unit's run reports a missing
+/// boot config.
 fn sync(file: &Path) -> io::Result<()> {
     let file = match file.canonicalize() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -150,8 +150,9 @@ fn before(path: &str) -> Result<String> {
     }
 }
 
-/// The lines of the environment file. `before` is the file's present text. If the first variable of a group is not set
-/// in this process, the group's lines in `before` stay, because a shell that starts this run may not set the variable.
+/// The lines of the environment file. `before` is the file's present text. The variables form groups. If this process
+/// lacks the first variable of a group, the group's lines in `before` stay, because a shell that starts this run may lack
+/// the variable.
 fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);

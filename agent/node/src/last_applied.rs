@@ -208,8 +208,8 @@ async fn decide(
         config_hash: applied.config_hash.clone(),
         known_hashes: record.known_hashes,
         remembered: None,
-        // The cloud assigned a prefix when this state was applied, and never takes the prefix back. So any text that is
-        // not empty is right.
+        // The cloud assigned a prefix when this state was applied, and never takes the prefix back. Only an empty text
+        // means that the prefix is missing, so this text need not be the real prefix.
         ipv6_prefix: "as last applied".to_owned(),
         store,
         is_last_applied: !is_begun,

@@ -22,7 +22,8 @@ use kops_agent_source::Before;
 /// The pause between two tries to take a lock that another run has.
 const LOCK_POLL: Duration = Duration::from_millis(500);
 
-/// Records the outcome of a run for `kops-agent status` if the outcome is a failure. Returns the outcome.
+/// Records a failure of a run for `kops-agent status`, unless the run ended because this machine is already a node.
+/// Returns the outcome unchanged.
 pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
     if let Err(error) = &outcome
         && !bootstrap_client::is_already_registered(error)
@@ -82,7 +83,7 @@ pub fn kubeconfig(root: &Path) -> PathBuf {
     root.join(KUBELET_KUBECONFIG.trim_start_matches('/'))
 }
 
-/// The hashes of downloads that earlier runs got from publishers, so that a run does not request them again.
+/// The hashes that earlier runs got from the publishers of downloads. A run does not request these hashes again.
 pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
     if has_record(root) { Ok(open(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
 }

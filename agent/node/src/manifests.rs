@@ -171,8 +171,8 @@ fn shown(name: &str) -> String {
     shortened(name, LONGEST_NAME)
 }
 
-/// The value of the label with the cluster's name. If the label is missing, returns a key that contains a template action, because the
-/// rendered key may be this label.
+/// The value of the label that names the group's cluster. If the label is missing, returns the key of a label whose key contains a template
+/// action, because the rendered key may be the missing one.
 fn label_of(source: &Source) -> &str {
     let Some(Value::Object(labels)) = source.value_at("metadata.labels") else { return "" };
     match labels.get(CLUSTER_LABEL) {
@@ -280,7 +280,11 @@ impl<'a> Clusters<'a> {
             ),
             (_, [_]) if is_template => return Some(0),
             _ if is_template => {
-                told.not_checked(source, &field, format!("{ALONE} a template gives the name of a cluster"));
+                told.not_checked(
+                    source,
+                    &field,
+                    format!("{ALONE} a template sets this label or the name of a cluster"),
+                );
             }
             (_, [_, ..]) if !self.may_lack_clusters => told.error(
                 source,

@@ -162,13 +162,13 @@ impl Secrets for Materials {
     }
 
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {
-        // The authorities in the configuration come first, because kOps chose them for this configuration. The store's authorities may be
-        // newer.
+        // The authorities in the configuration take precedence, because kOps chose them for this configuration. The store's authorities may
+        // be newer than the configuration.
         let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
         let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
         let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
-        // The authorities of the applied state come next, because they were in the configuration of that state. The store's authorities may
-        // be newer than the applied state.
+        // The authorities of the applied state take precedence over the store's authorities, because they were in the configuration of
+        // that state. The store's authorities may be newer than the applied state.
         given.cloned().or_else(applied).or_else(stored)
     }
 

@@ -14,7 +14,7 @@ pub fn of_node(host: &Host, status: &Status) -> String {
     of_status(status, group.as_ref(), &host.timelines().unwrap_or_default())
 }
 
-/// `group` is the cluster and the instance group of the node.
+/// The metrics of a node with this status. `group` is the node's cluster and instance group.
 pub fn of_status(status: &Status, group: Option<&[String; 2]>, timelines: &Timelines) -> String {
     let mut text = String::new();
     let mut metric = |name: &str, help: &str, values: Vec<(String, i64)>| {

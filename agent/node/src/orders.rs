@@ -19,7 +19,7 @@ use super::facts;
 
 /// The pause between two tries to read this machine's Node.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The timeout for reading this machine's boot config, its facts and its order.
+/// The timeout for reading the boot config, for a request to kops-controller, and for reading the rollout's order again.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// How the execution of an order ended without a failure.

@@ -68,7 +68,7 @@ pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> R
     let group = shown_group(&decision.desired, &decision.names[1]);
     let restarted = disrupts(root, host, plan)?;
     Ok(restarted.map(|restarted| {
-        format!("This run takes a slot of the group {group} first, to restart {restarted}.")
+        format!("Before this run restarts {restarted}, it takes a slot of the group {group}.")
     }))
 }
 
@@ -183,8 +183,8 @@ pub async fn uncordon_left(root: &Path) {
 pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
     let host = machine::open(root)?;
     let mut since = None;
-    // The loop ends if `reset` removes the kubeconfig. A missing record must not end the loop, because a takeover from
-    // nodeup has no record before its first change.
+    // The loop ends if `reset` removes the kubeconfig. If kops-agent's record is missing, the loop must continue, because
+    // a takeover from nodeup has no record before its first change.
     while machine::kubeconfig(root).exists() {
         // The lock is released immediately, so that a run that starts now can take it.
         drop(machine::lock(true, &host).await?);

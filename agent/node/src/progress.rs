@@ -143,7 +143,7 @@ impl Progress for Watch {
     }
 }
 
-/// A step of the plan, in the words of the journal's fields.
+/// A step of the plan, as values for the fields of a journal entry.
 fn in_words(step: &Step) -> logging::Step<'_> {
     let action = match step.action {
         Action::Create => "create",

@@ -21,7 +21,7 @@ use super::{machine, pacing};
 
 /// How long the run waits for a slot. Another node of the group may have the slot when the order arrives.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(1800);
-/// How long pods may take to leave, as for `converge --drain`.
+/// How long pods may take to leave. The default of `converge --drain-timeout` is equal.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long systemd may take to stop this process after the request to reboot. A unit stops within 90 s by default, and many units stop one
 /// after another.
@@ -95,8 +95,8 @@ fn not_rebooted(problem: impl Into<String>) -> Failure {
     Failure::new(Kind::NoReboot, problem)
 }
 
-/// Completes the order in a later boot: uncordons the node, and releases its slot. The controller waits until the node
-/// is Ready.
+/// Completes the order to reboot, in a later boot: uncordons the node, and releases its slot. Does not wait until the
+/// node is Ready, because the controller waits for that.
 async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<()> {
     service_manager::doing("uncordoning this node after its reboot");
     // This call does not uncordon a node that an operator has cordoned.

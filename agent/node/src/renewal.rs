@@ -45,7 +45,7 @@ pub async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     if plan.is_empty() {
         return Ok(None);
     }
-    // Renewal needs no drain, because it restarts kubelet, and pods do not notice the restart.
+    // Renewal needs no drain. It restarts kubelet, but pods do not notice a restart of kubelet.
     let undrained = options.clone().without_drain();
     let paced = match Box::pin(pacing::begin(&undrained, host, decision, &plan)).await {
         Ok(paced) => paced,

@@ -45,8 +45,9 @@ async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Re
     }
 }
 
-/// Like `until_stopped`. If the run has ended, or was stopped and has left the Node cordoned, `tell` then reports to
-/// the cluster, which takes seconds. A stop signal during `tell` has no effect, because the run is already over.
+/// Like `until_stopped`, but may then call `tell`, which takes some seconds to report to the cluster. Calls `tell` if the
+/// run has ended by itself, or if the stopped run has left the Node cordoned. A stop signal during `tell` has no effect,
+/// because the run is already over.
 pub async fn until_stopped_or_told(
     root: &Path,
     run: impl Future<Output = Result<u8>>,

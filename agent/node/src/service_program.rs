@@ -78,7 +78,7 @@ impl ServiceProgram {
         let ServiceProgram { path, kept } = self;
         for UnitFile { name, text } in kept {
             log::info!(
-                "{name} stays as it is: it runs {}, which is another build of kops-agent than this program",
+                "{name} stays as it is, because it runs {}, which is a different build of kops-agent",
                 path.display()
             );
             desired.replace_unit_text(name, text);

@@ -110,7 +110,7 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
     Ok(Written { path, size: bytes.len(), missing })
 }
 
-/// Fails without root. Only root may read the secrets of a machine, and an unread secret cannot be hidden in a journal.
+/// Fails without root. Only root may read the secrets of a machine. If a secret is not read, the bundle cannot hide it in a journal.
 fn refuse_without_root(look: &NodeOptions) -> Result<()> {
     if look.is_this_machine() && !geteuid().is_root() {
         let problem = "only root may read the secrets of this machine, which must be kept out of the bundle; run as root";

@@ -34,7 +34,8 @@ use trial::{Changes, Trial, Unwritten, first};
 /// The services that run the program all the time. An order to upgrade restarts these services. The service that follows rollouts is not in
 /// the list, because it exits by itself.
 const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
-/// How long a server may serve an old program file. A server of kops-agent reads the program file again after 5 s.
+/// How long a server may serve an old program file. This must be longer than 5 s, because a server of kops-agent reads the program file
+/// again after 5 s.
 const SERVED_FOR: Duration = Duration::from_secs(6);
 /// How long the download may take in all.
 const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1200);
@@ -70,9 +71,9 @@ pub async fn carry_out(
     }
 }
 
-/// If the last check of this process's program has not succeeded, reports to the cluster that the program is unchecked. If the check
-/// failed, the outcome of its order also shows this, but a later order replaces that outcome. A later order does not replace this report. A
-/// failure of the report is only logged.
+/// If the last check of this process's program has not succeeded, reports to the cluster that the program is unchecked. After a
+/// failed check, the outcome of the rollout's order also shows the failure, but a later order replaces this outcome. No later order
+/// replaces the report. If the report fails, this failure is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {
@@ -88,7 +89,7 @@ pub async fn tell_if_unchecked(root: &Path) {
     }
 }
 
-/// Where this machine has the program of this service.
+/// Where the program that follows rollouts is installed on this machine.
 struct Place<'a> {
     conf: &'a Path,
     root: &'a Path,
@@ -262,7 +263,7 @@ impl Change<'_> {
         }
     }
 
-    /// Starts the program, without effects on this node.
+    /// Checks the new program's version and its command that follows rollouts. The checks run the program, but do not change this node.
     async fn start(&self, new: &NewProgram) -> Result<()> {
         service_manager::doing(format_args!("trying version {} of kops-agent", self.file.version));
         let tried = new.path();
@@ -322,8 +323,8 @@ impl Change<'_> {
         }
     }
 
-    /// Restarts the services that do not run the program in place, which this process already runs. Then checks the node with this program.
-    /// Before the check, the program writes the agent's own resources, so that no later verification finds a difference.
+    /// Restarts the services that do not yet run the program in place. This process already runs this program. Then checks the node with
+    /// the program. Before the check, the program writes the agent's own resources, so that no later verification finds a difference.
     async fn settle(&self) -> Result<()> {
         let host = self.place.host;
         let lock = machine::lock(true, host).await?;

@@ -37,7 +37,7 @@ pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bo
     if !root.is_dir() || machine::has_record(root) {
         return;
     }
-    // The run itself reports a wrong value of the variable.
+    // The run itself reports a wrong value of `VARIABLE`.
     let Ok(Some(upkeep)) = of_machine(root, conf, &Environment::of_machine(root)) else { return };
     if let Err(error) = Box::pin(place(root, &upkeep, waits_for_lock, progress)).await {
         log::warn!(

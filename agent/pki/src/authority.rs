@@ -18,8 +18,8 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Checks the item `id` of a keyset, which is the key pair of an authority. Fails if the key does not belong to the
-    /// certificate, or if the certificate is not a CA or is not valid at `now`.
+    /// Makes an authority from the item `id` of a keyset. Fails if the item's key does not belong to its certificate, or if
+    /// the certificate is not a CA or is not valid at `now`.
     pub fn load(
         keyset: &str,
         id: &str,

@@ -21,7 +21,8 @@ const LIFETIME: Duration = Duration::days(455);
 /// before its authority (upstream: pkg/pki/csr.go).
 pub const BACKDATED: Duration = Duration::hours(48);
 
-/// The object identifier of `organizationName`, for the second organization of a subject.
+/// The object identifier of `organizationName`. The second organization of a subject needs it, because rcgen stores one value per type of
+/// name.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
 
 /// The lifetime of a node's certificate: the default lifetime plus `extra_hours`.

@@ -68,8 +68,8 @@ pub struct Inputs<'a> {
     pub cluster_addons: Option<&'a str>,
     /// The text of `addons/bootstrap-channel.yaml`. Only warm pools need it.
     pub bootstrap_channel: Option<&'a str>,
-    /// The manifests that [`addon_manifests`] names, by their path below `addons/`. If an addon's manifest is missing here, kOps' release
-    /// decides the addon's images.
+    /// The manifests that [`addon_manifests`] names, by their path below `addons/`. If an addon's manifest is missing here, the addon's
+    /// images are the ones that the kOps release uses.
     pub addon_manifests: &'a BTreeMap<String, String>,
     pub asset_hashes: &'a dyn AssetHashes,
     /// The machine type of the running machine. It is used only if the group names no machine type, because kOps then

@@ -83,7 +83,7 @@ pub struct Services<'a> {
     pub addons: Option<&'a AddonsService>,
     /// The service that follows rollouts. Every machine may have it.
     pub follow: Option<&'a FollowService>,
-    /// Timers for a kops-agent that no package installed. Every machine gets these timers.
+    /// Timers for a kops-agent that no package installed. A machine of any role can have these timers.
     pub upkeep: Option<&'a Upkeep>,
 }
 

@@ -39,8 +39,8 @@ pub struct Observations {
     pub written_by: Option<WrittenBy>,
     /// The Kubernetes version that the machine runs. `None` if the version is unknown.
     pub kubernetes: Option<KubernetesVersion>,
-    /// The results of the checks of the state store, kops-controller and the metadata service. Also the result of the check of the node's
-    /// configuration, which comes from these services.
+    /// The results of the checks of the state store, kops-controller, the metadata service and the node's configuration. The configuration
+    /// comes from these three services.
     pub services: Vec<Service>,
     pub names: Vec<Name>,
     pub downloads: Vec<Download>,
@@ -53,7 +53,7 @@ pub struct Observations {
     pub listeners: Seen<Vec<Listener>>,
     pub kernel: Kernel,
     pub packages: Packages,
-    /// The programs that run on the machine.
+    /// The programs and the swap of the machine.
     pub machine: Machine,
 }
 

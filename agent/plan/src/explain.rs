@@ -53,7 +53,7 @@ fn camel_case(flag: &str) -> String {
     })
 }
 
-/// A line of a resource, and its origins.
+/// A line in the description of a resource, with the origins of the line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub resource: ResourceId,
@@ -65,7 +65,7 @@ pub struct Line {
     pub entries: Vec<Entry>,
 }
 
-/// An entry of the list in a line, and the origins of the entry.
+/// One entry of a list that is in a line, with the origins of the entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub text: String,
@@ -177,8 +177,8 @@ fn entries(line: &str) -> Option<(&str, Vec<&str>)> {
     (entries.len() > 1 && entries.iter().all(|entry| !entry.is_empty())).then_some((name, entries))
 }
 
-/// The list entries of a line that are missing in `others`. Looks for the entries in all lines of the same resource with the same text
-/// before the list.
+/// The list entries of a line that no line in `others` has. Compares only with lines of the same resource that have the same text before
+/// their lists.
 fn gone_entries<'a>(
     (resource, line): &'a (ResourceId, String),
     others: &BTreeSet<(ResourceId, String)>,

@@ -63,8 +63,8 @@ pub enum NotFollowed {
     OtherNode { field: &'static str, ours: String, theirs: String },
     #[error(
         "cannot follow: the received boot config trusts none of the authorities that this node trusts now; \
-         change the authorities one step at a time (kops create, promote, distrust), and follow after each \
-         step"
+         change the authorities one step at a time (`kops create keypair`, `kops promote keypair`, \
+         `kops distrust keypair`), and follow after each step"
     )]
     OtherAuthorities,
     #[error("cannot follow: the received boot config pins no configuration (NodeupConfigHash is empty)")]
@@ -140,8 +140,8 @@ impl Followed {
         known(&self.user_data) == known(user_data)
     }
 
-    /// Returns the state after this run. In this state, `boot` replaces the boot config in effect. `hash` is the hash of the configuration
-    /// that the run applies. If the user-data pins a configuration, `boot` pins `hash`.
+    /// Returns the state that this node stores after this run. In the stored state, `boot` replaces the boot config that is in effect now.
+    /// `hash` is the hash of the configuration that the run applies. If the user-data pins a configuration, `boot` pins `hash`.
     pub fn after(
         followed: Option<&Followed>,
         user_data: &BootConfig,

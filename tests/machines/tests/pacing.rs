@@ -45,7 +45,7 @@ pub fn a_node_is_drained_and_changed_when_it_has_the_slot(cluster: &Cluster) {
     node.write(HOSTS, &format!("{hosts}{CONTROL_PLANE_ADDRESS} kops-controller.internal.{CLUSTER}\n"));
     cluster.edit_spec("    maxPods: 42\n", "    maxPods: 43\n");
     let plan = cluster.agent(node, "plan", &["--color", "never"]);
-    let line = format!("This run takes a slot of the group {NODES} first, to restart kubelet.service.\n");
+    let line = format!("Before this run restarts kubelet.service, it takes a slot of the group {NODES}.\n");
     has(&plan.stdout, &[&line]);
 
     control_plane.write("/root/lease.yaml", &lease("i-another"));

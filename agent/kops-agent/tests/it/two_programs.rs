@@ -112,7 +112,7 @@ fn the_units_of_another_build_keep_its_texts() {
     let program = OpenOptions::new().append(true).open(&two.boot_scripts);
     program.unwrap().write_all(b"another build").unwrap();
     two.packaged("plan", &["--exit-code"])
-        .with(0, &["kops-agent-follow.service stays as it is", "another build"]);
+        .with(0, &["kops-agent-follow.service stays as it is", "a different build"]);
     two.packaged("converge", &[]).with(0, &[]);
     assert_eq!(two.units(), units);
     two.run(&two.boot_scripts, "verify", &[]).with(0, &[]);

@@ -69,7 +69,7 @@ pub(super) async fn read(
             && !take_from_machine(host, applied, &mut read, keyset, id)?
         {
             read.unusable.insert((keyset.to_owned(), id.to_owned()));
-            // `unknown` has only one reason for each keyset. No message needs a reason for the usable items of the keyset.
+            // `unknown` has only one reason for the whole keyset, but no message needs this reason for the keyset's usable items.
             read.unknown.keysets.insert(keyset.to_owned(), why);
         }
     }

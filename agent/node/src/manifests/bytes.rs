@@ -21,8 +21,8 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// Reads at most `most` + 1 bytes of a file. If `is_searched` is true, the rest of a file larger than [`LARGEST`] is read until a part
-    /// names kOps' API. Otherwise only the `beginning` is read.
+    /// Reads the `beginning` of a file. If `is_searched` is true and the file is larger than [`LARGEST`], reads on in parts until the name
+    /// of one of kOps' APIs is found. Never reads more than `most` + 1 bytes.
     pub(super) fn from_file(path: &Path, most: usize, is_searched: bool) -> io::Result<Bytes> {
         Bytes::from_reader(File::open(path)?, most, is_searched)
     }

@@ -319,7 +319,7 @@ mod tests {
         let of_text = |text: usize| Contents { text, ..Contents::default() };
         assert_eq!(refused(of_text(MOST_TEXT - TEXT.len()), TEXT), None);
         assert_eq!(refused(of_text(MOST_TEXT - TEXT.len() + 1), TEXT), beyond("64 MiB of text"));
-        // A file that is too large to be parsed does not count.
+        // A file that is too large to be parsed does not count toward `MOST_TEXT`.
         let large = "#".repeat(LARGEST + 1);
         assert_eq!(refused(of_text(MOST_TEXT), &large), None);
         let of_bytes = |bytes: usize| Contents { bytes, ..Contents::default() };
@@ -331,7 +331,7 @@ mod tests {
         let of_values = |values: usize| Contents { values, ..Contents::default() };
         assert_eq!(refused(of_values(MOST_VALUES - 5), TEXT), None);
         assert_eq!(refused(of_values(MOST_VALUES - 4), TEXT), beyond("6,000,000 keys and values"));
-        // LIST is an unreadable document, but counts as three: the list and its two items.
+        // LIST is an unreadable document, but counts as three values: the list and its two items.
         const LIST: &str = "- a\n- b\n";
         assert_eq!(refused(of_values(MOST_VALUES - 3), LIST), None);
         assert_eq!(refused(of_values(MOST_VALUES - 2), LIST), beyond("6,000,000 keys and values"));

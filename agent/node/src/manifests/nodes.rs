@@ -21,7 +21,7 @@ use crate::findings::Finding;
 const MOST_DECIDED: usize = 500;
 /// Maximum number of possible machines that are checked in all groups. A machine counts once for each possible version of its cluster.
 const MOST_MACHINES: usize = 60_000;
-/// A machine with large manifests counts as several machines: one more machine for every 2,048 bytes of JSON of its cluster and its group.
+/// A machine with large manifests counts as several machines: one more for every 2,048 bytes of JSON in its Cluster and InstanceGroup.
 const PART: usize = 2_048;
 /// The number of certificate authorities of an etcd cluster. A control-plane machine counts as one more machine for each of these
 /// authorities.
@@ -175,8 +175,8 @@ impl Nodes<'_> {
             return Some((Severity::Error, Finding { problem, ..Finding::default() }));
         }
         let problem = format!(
-            "the nodes of {} more groups, because this check covers 500 different groups at most (a role without a group \
-             counts as a group); check fewer folders at once",
+            "the nodes of {} more groups, because this check covers at most 500 groups with different settings (a role \
+             without a group counts as a group); check fewer folders at once",
             self.undecided
         );
         (self.undecided > 0).then(|| (Severity::NotChecked, Finding { problem, ..Finding::default() }))
@@ -276,8 +276,8 @@ mod tests {
     const CLUSTER: &str =
         "{kind: Cluster, metadata: {name: c}, spec: {cloudProvider: aws, kubernetesVersion: 1.34.2}}\n";
 
-    /// Checks a cluster in line 1, and groups with these settings in lines 3, 5, and so on. The nodes of at most `most` different groups
-    /// are checked.
+    /// Checks a cluster in line 1, and groups with these settings in lines 3, 5, and so on. Checks the nodes of at most `most` groups.
+    /// Groups with equal settings count as one group.
     fn checked(settings: &[&str], most: usize) -> (Findings, Option<String>) {
         let (findings, undecided) = checked_within(settings, most, MOST_MACHINES);
         (
@@ -326,7 +326,10 @@ mod tests {
         // The last two groups, and the control plane that the manifests lack, are not checked.
         let undecided = undecided.unwrap();
         assert!(undecided.starts_with("the nodes of 3 more groups, because "), "{undecided}");
-        assert!(undecided.contains(&format!(" {MOST_DECIDED} different groups at most")), "{undecided}");
+        assert!(
+            undecided.contains(&format!(" at most {MOST_DECIDED} groups with different settings")),
+            "{undecided}"
+        );
         let (findings, undecided) = checked(&settings, 4);
         assert_eq!((lines(&findings), undecided), (vec![3, 5, 7, 9, 11], None));
     }

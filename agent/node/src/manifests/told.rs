@@ -48,7 +48,7 @@ struct List {
     counted: usize,
     /// Hashes of the unlisted findings that are not about a document.
     unlisted: BTreeSet<u64>,
-    /// The number of findings about documents that are neither listed nor in `counts`.
+    /// The number of findings about documents, without the listed findings and the findings that `counts` reports.
     others: usize,
 }
 

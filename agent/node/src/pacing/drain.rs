@@ -56,7 +56,7 @@ pub(super) async fn drain(host: &Host, kubeconfig: &Path, pacing: &Pacing) -> Re
     let arguments = ["fleet", "tell", "--only-uncordon", "--timeout", UNCORDONING_TIMEOUT];
     if let Err(error) = machine::run_apart(host, UNIT, &arguments) {
         log::warn!(
-            "cannot start {UNIT}: if this run is killed, the Node {} stays cordoned: {}",
+            "cannot start {UNIT}, so the Node {} stays cordoned if this run is killed: {}",
             node.name,
             error_text(&error)
         );

@@ -25,8 +25,8 @@ const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
 /// Maximum length of the text from a server in a message, in characters.
 const LONGEST_TOLD: usize = 400;
-/// How long a run retries to release its slot, because the API server may be restarting. A slot that is not released
-/// expires.
+/// How long a run retries to release its slot. A try can fail because the API server is restarting. A slot that is not
+/// released expires.
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
 /// The reason in a message if the server answers a request for a slot with 404.
@@ -81,7 +81,7 @@ pub(super) async fn take(
         let pause = backoff.next_pause();
         let is_last = pause.is_none();
         if known.is_unknown_for_long(is_last) && may_go_without(pacing, host.api_server_answers().await) {
-            log::warn!("{restarted} is restarted without a slot, because no slot is available: {why}");
+            log::warn!("{restarted} is restarted without a slot, because the free slots are unknown: {why}");
             return Ok(None);
         }
         let Some(pause) = pause else {
@@ -114,9 +114,9 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 struct ReceivedAnswers {
     /// The time of the last answer that no slot is free for this node.
     busy: Option<Instant>,
-    /// The time since which no answer has said anything about slots. `None` if the last answer was about slots.
+    /// The time of the first request without an answer about slots, since the last answer about slots. `None` if there was no such request.
     unknown: Option<Instant>,
-    /// Whether the answer at the time `busy` named another control plane that is not Ready, or whose API server is not ready.
+    /// Whether the answer that set `busy` named another control plane whose Node is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,
 }
 
@@ -138,7 +138,7 @@ impl ReceivedAnswers {
             // server, which gives slots but is down now.
             NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
             NoAnswer::NotServed => {
-                format!("{GIVES_NONE}; no kops-agent server that gives slots answers")
+                format!("{GIVES_NONE}; no server that gives slots has answered")
             }
             NoAnswer::Unknown(why) => why,
         };
@@ -146,14 +146,14 @@ impl ReceivedAnswers {
         Some(why)
     }
 
-    /// Whether other nodes may still have the slots that they had at the last answer. A slot expires `LEASE_SECONDS`
-    /// after its last renewal.
+    /// Whether other nodes may still have the slots that they had at the time `busy`. A slot expires `LEASE_SECONDS` after
+    /// its last renewal.
     fn is_busy(&self) -> bool {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }
 
-    /// Whether the run stops waiting for an answer about slots. It stops if it got no such answer for `UNKNOWN_FOR`, or if its last try got
-    /// no such answer.
+    /// Whether the run stops waiting for an answer about slots. It stops if it got no such answer for `UNKNOWN_FOR`, or if its final try
+    /// got no such answer. It does not stop while other nodes may still have their slots.
     fn is_unknown_for_long(&self, is_last: bool) -> bool {
         !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
     }
@@ -174,7 +174,7 @@ fn in_words(answer: &SlotAnswer) -> String {
     }
     let one = |holder: &_| {
         let kops_agent_cluster::pacing::message::SlotHolder { node, lease, since } = holder;
-        format!("{node} has {lease} since {since}")
+        format!("{node} has held {lease} since {since}")
     };
     let holders: Vec<String> = answer.holders.iter().map(one).collect();
     one_line(
@@ -287,7 +287,7 @@ mod tests {
         };
         assert_eq!(
             in_words(&busy),
-            "all slots of the group nodes are held: i-1 has kops-agent-disruption.nodes.0 since 2026-01-01T00:00:00Z, i-2 has \
+            "all slots of the group nodes are held: i-1 has held kops-agent-disruption.nodes.0 since 2026-01-01T00:00:00Z, i-2 has held \
              kops-agent-disruption.nodes.1 since 2026-01-01T00:00:00Z"
         );
         let resting = SlotAnswer { not_before: "2026-01-01T01:00:00Z".into(), ..SlotAnswer::default() };

@@ -29,7 +29,7 @@ const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
 /// this run's unit.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The number of archives whose lists of files decide which files the node has: containerd's archive, and the archive of the CNI plugins.
+/// The number of archives whose contents determine the node's files: containerd's archive, and the archive of the CNI plugins.
 const MOST_ARCHIVES: usize = 2;
 
 /// A run of `kops-agent converge`, with the values of its flags.
@@ -120,8 +120,8 @@ impl Converge<'_> {
             Instead::Superseded(by) => {
                 let report = noted(root, report)?;
                 noted(root, convergence::remember_ready(&self.on).await)?;
-                // At boot, other units wait for this run, so this run does not plan the change. The timer's `verify`
-                // plans it later.
+                // At boot, other units wait for this run. So this run does not plan the change to the group's current
+                // configuration. The timer's `verify` plans this change later.
                 let next = match self.retries {
                     0 => Some(Box::pin(next(&self.options, &host, &by)).await),
                     _ => None,
@@ -157,8 +157,8 @@ impl Converge<'_> {
         }
     }
 
-    /// Converges to the current configuration. If an archive does not have the files that the agent assumes for the archive's release, the
-    /// run stops before its first change. The node's state is then derived again with the files of the archive.
+    /// Converges to the current configuration. The agent expects certain files in each release of an archive. If an archive has other
+    /// files, the run stops before its first change. Then the agent derives the node's state again with the files that the archive has.
     async fn converge_to_wanted(&self) -> Result<Report> {
         for _ in 0..MOST_ARCHIVES {
             match Box::pin(self.converge_to_decided()).await {

@@ -218,7 +218,7 @@ impl Verify<'_> {
 
     /// Renews certificates. The exit code says whether any difference remains.
     async fn renew(&self, host: &Host, decision: &Decision, whole: Plan, changed: Vec<Drift>) -> Result<u8> {
-        // Only certificates are renewed. Everything else stays as last applied, even in files that contain a certificate.
+        // Only certificates are renewed. Everything else stays as last applied, even the other content of a file with a certificate.
         let applied = match whole.is_empty() || decision.is_last_applied {
             true => None,
             false => Box::pin(last_applied::as_applied(&self.options, host, decision)).await?,
@@ -255,7 +255,7 @@ impl Verify<'_> {
             }
             Err(error) if pacing::is_not_paced(&error) => {
                 log::warn!("the differences stay until the next run: {}", error_text(&error));
-                // Certificates that expire cannot wait for a slot, and this run has already waited for one. So the renewal asks only once.
+                // This run has already waited for a slot, and certificates that expire must not wait longer. So the renewal asks only once.
                 let on = self.on.clone().without_waiting_for_a_slot();
                 if self.renew && Box::pin(renewal::renew(&on, host, decision)).await?.is_some() {
                     log::info!("the certificates that were due are renewed; all other differences stay");

@@ -24,7 +24,7 @@ use crate::{facts, last_applied, machine};
 /// service, followed by all tries to reach a store.
 const WITHIN: Duration = Duration::from_secs(100);
 
-/// The parts of a bundle with the facts and with the plan. Also returns the secrets of the plan.
+/// Returns two parts of a bundle: the facts about this node, and the plan. Also returns the secrets of the plan.
 pub async fn parts(look: &NodeOptions) -> Told {
     let (of_facts, of_plan) = (look.clone(), look.clone());
     let (facts, planned) = tokio::join!(
@@ -52,7 +52,7 @@ async fn observed(look: &NodeOptions) -> Result<Value> {
         None => match facts::observe(&look.source.node_root, provider).await {
             Ok(facts) => facts,
             Err(error) => {
-                log::warn!("the facts in the bundle lack the cloud's facts: {}", error_text(&error));
+                log::warn!("the bundle has no facts from the cloud: {}", error_text(&error));
                 facts::observe(&look.source.node_root, None).await?
             }
         },
@@ -60,8 +60,8 @@ async fn observed(look: &NodeOptions) -> Result<Value> {
     Ok(serde_json::to_value(facts)?)
 }
 
-/// The plan as `kops-agent verify` makes it: for the last applied state, if the wanted state is unknown. The secrets
-/// are returned even if no plan can be made.
+/// The plan that `kops-agent verify` would make. If the wanted state is unknown, the plan is for the last applied state.
+/// The secrets are returned even if no plan can be made.
 async fn planned(look: &NodeOptions) -> Result<(Seen<Value>, Vec<SecretFact>)> {
     let options = look.clone();
     machine::must_exist(&look.source.node_root)?;

@@ -13,8 +13,8 @@ use crate::doctor::deadline::run_in_thread;
 /// journal is its newest part.
 pub const LONGEST: usize = 4 << 20;
 
-/// If only the end of a file is kept, this many bytes before the end are redacted, too. So a key that begins before the
-/// end is recognized. No key is longer than this margin.
+/// If the bundle keeps only the end of a file, the redaction also reads this many bytes before the kept text. So it
+/// recognizes a key that begins before the kept text. No key is longer than this margin.
 const MARGIN: usize = 64 << 10;
 /// How long the redaction of a part may take. A part that takes longer is left out.
 const REDACTION: Duration = Duration::from_secs(60);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn of_a_part_that_is_too_long_only_the_kept_end_is_searched() {
-        // A key that begins in the margin is recognized, and no byte of the key is kept.
+        // The key begins before the kept end, but is recognized. So no byte of the key is kept.
         let harmless = format!("{}\n", "harmless ".repeat(11));
         let key =
             format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", "abcd\n".repeat(1000));

@@ -17,7 +17,7 @@ use super::part::Part;
 use crate::doctor::deadline::{CHECK_TIMEOUT, run_in_thread};
 use crate::environment;
 
-/// The parts of a support bundle from one source, and the facts about their secrets.
+/// The parts that one source adds to a support bundle, and the facts about secrets that this source knows.
 pub(super) type Told = (Vec<Part>, Vec<SecretFact>);
 
 /// Maximum size of a file with a secret, in bytes.
@@ -34,7 +34,7 @@ pub enum SecretFact {
     Public(String),
     /// The path and the text of a file. The text counts as free text, unless a fact of the kind `Path` has the same path.
     File(String, String),
-    /// The path of a file that the desired state or a saved state lists together with the file's secrets.
+    /// The path of a file in the desired state or in a saved state. The state also lists the file's secrets.
     Path(String),
     /// The name and value of a variable that a unit gets.
     Variable(String, String),
@@ -91,7 +91,7 @@ pub async fn of_environment(root: &Path, known: &[SecretFact]) -> Vec<SecretFact
 
 /// The texts that may be secret in files of this machine. Needs no store.
 pub async fn of_files(root: &Path) -> Vec<SecretFact> {
-    // If the root is missing, no secrets of a machine below this root can be in the journal.
+    // Without the root, no machine is below it, so the journal cannot contain secrets of such a machine.
     if !root.is_dir() {
         return Vec::new();
     }

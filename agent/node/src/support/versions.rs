@@ -36,7 +36,7 @@ fn text(root: &Path, is_this_machine: bool) -> String {
     let os_release = Reader::open(root).and_then(|reader| reader.text("/etc/os-release", LONGEST));
     let os_release = os_release.map(|text| text.unwrap_or_else(|| "it is not on this machine".to_owned()));
     text.push_str(&format!("\n/etc/os-release:\n{}\n", os_release.unwrap_or_else(|error| error.to_string())));
-    // Programs below a scratch root are not run.
+    // If the root is not this machine's root, no command runs, because it would print a version of this machine.
     for command in PROGRAMS.into_iter().filter(|_| is_this_machine) {
         let said = match programs::ask(command, WITHIN) {
             Ok(answer) if answer.is_success => answer.stdout,

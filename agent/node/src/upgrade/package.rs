@@ -168,7 +168,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The packages of `present`, in the version of the program file.
+    /// The packages in `present`, each with the version that the program file names.
     fn ordered_packages(&self, present: &[PackageVersion]) -> Vec<PackageVersion> {
         let version = &self.file.version;
         present.iter().map(|package| PackageVersion::of_release(&package.name, version)).collect()

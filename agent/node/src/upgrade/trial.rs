@@ -57,14 +57,14 @@ impl Trial<'_> {
         match printed.split_whitespace().nth(1) == Some(version) {
             true => Ok(()),
             false => Err(not_replaced(format!(
-                "the new program is not the version of the program file: `--version` prints {:?}, but the program file has {version:?}",
+                "the new program does not have the version of the program file, {version:?}: `--version` prints {:?}",
                 one_line(printed.trim(), LONGEST_QUOTE)
             ))),
         }
     }
 
-    /// Starts the program with the command of the service that follows rollouts. The program reads this machine's Node
-    /// once.
+    /// Runs the program with the command of the service that follows rollouts, and with `--check`. The program then reads
+    /// this machine's Node once, and ends.
     pub(super) async fn follows(&self) -> Result<(), Failure> {
         let mut follow = self.command();
         // The new program gets the arguments of this process, which come from the service's unit.
@@ -106,8 +106,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Starts the program to write `resources`, and nothing else. Fails if any resource that is not in `resources` differs. The caller must
-    /// not hold the lock of this machine.
+    /// Runs the program's `verify --repair`, which writes only `resources`. Fails if a resource that is not in `resources` differs. The
+    /// caller must not hold the lock of this machine.
     ///
     /// The program continues after the end of this process, because the units that it writes may restart the service of this process.
     pub(super) async fn write(&self, resources: &[String]) -> Result<(), Unwritten> {
@@ -196,13 +196,13 @@ fn last_line(output: &Output) -> String {
     said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// The resources that `verify` of a program would change on this node.
+/// The resources on this node that a program would change, according to its `verify`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     /// Resources that serve only kops-agent itself, such as its timers.
     pub(super) own: Vec<String>,
-    /// Resources that do not serve only kops-agent. Also services of kops-agent that would be added or removed, and resources that the
-    /// program would adopt or cannot repair.
+    /// All other resources. They include services of kops-agent that the program would add or remove, and resources that the program would
+    /// adopt or cannot repair.
     pub(super) others: Vec<String>,
 }
 

@@ -58,8 +58,8 @@ fn api(inputs: &Inputs<'_>) -> APISpec {
     }
 }
 
-/// Returns the settings without AWS IAM Authenticator's own settings, because these are in the authenticator's
-/// manifest.
+/// Returns the cluster's authentication settings. The settings of AWS IAM Authenticator are empty, because its
+/// manifest contains them.
 fn authentication(authentication: &AuthenticationSpec) -> AuthenticationSpec {
     AuthenticationSpec {
         aws: authentication.aws.as_ref().map(|_| AWSAuthenticationSpec::default()),

@@ -24,7 +24,7 @@ pub struct AssetUrl {
     pub download_url: String,
     /// The SHA-256 in the cluster's spec, in lower-case hexadecimal.
     pub sha256: Option<String>,
-    /// The mirror URL of the publisher. `None` if the cluster has a file repository.
+    /// The publisher's mirror URL for a program of kOps. `None` for other files, and in a cluster with a file repository.
     mirror: Option<String>,
     is_image: bool,
 }
@@ -110,7 +110,7 @@ fn kops_programs(inputs: &Inputs<'_>, problems: &mut Problems) -> &'static [&'st
     if inputs.is_control_plane() || gossips { &["protokube"] } else { &[] }
 }
 
-/// The Kubernetes version of the group's files.
+/// The version of the Kubernetes files that the group's machines download.
 fn kubernetes_version<'a>(inputs: &Inputs<'a>) -> &'a str {
     match inputs.worker_kubernetes_version {
         Some(version) if !inputs.runs_api_server() => version,

@@ -2,7 +2,7 @@
 
 use kops_agent_spec::AssetsSpec;
 
-/// The image's name in this cluster. First the cluster's proxy changes the name, then the cluster's registry does.
+/// The image's name in this cluster. The name is first changed for the cluster's proxy, then for the cluster's registry.
 pub(super) fn remap_image(assets: Option<&AssetsSpec>, image: &str) -> String {
     let mut image = image.to_owned();
     if let Some(proxy) = assets.and_then(|assets| assets.container_proxy.as_deref()) {
@@ -26,8 +26,8 @@ fn through_proxy(proxy: &str, image: &str) -> String {
     }
 }
 
-/// Moves an image to a registry. Slashes in the image's name become dashes, because the registry has only one level of
-/// names.
+/// Returns the image's name in the cluster's registry. Slashes in the name become dashes, because this registry has only
+/// one level of names.
 fn in_registry(registry: &str, image: &str) -> String {
     let image = image.strip_prefix("registry.k8s.io/").unwrap_or(image);
     if image.strip_prefix(registry).is_some_and(|rest| rest.starts_with('/')) {

@@ -33,7 +33,7 @@ pub fn kops_controller_manifest<'a>(manifests: impl IntoIterator<Item = &'a Stri
     manifests.into_iter().map(String::as_str).find(|path| path.starts_with(ADDON))
 }
 
-/// The text of kops-controller's configuration in the text of its addon manifest.
+/// Finds kops-controller's configuration in the text of its addon manifest.
 pub fn kops_controller_config(manifest: &str) -> Result<String, Invalid> {
     for document in yaml::documents::<Option<Object>>(manifest) {
         let object = document.map_err(|error| format!("it is no YAML: {error}"))?;

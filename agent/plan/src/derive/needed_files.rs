@@ -16,8 +16,8 @@ pub struct NeededFiles {
     /// Optional files below the cluster's folder: `config` for [`super::Inputs::user_cluster`], and `clusteraddons/default` for
     /// [`super::Inputs::cluster_addons`].
     pub optional: BTreeSet<&'static str>,
-    /// Whether the derivation needs `addons/bootstrap-channel.yaml`. If so, the derivation also uses those manifests of [`addon_manifests`]
-    /// that can be read.
+    /// Whether the derivation needs `addons/bootstrap-channel.yaml`. If so, the derivation also uses every manifest in this channel
+    /// ([`addon_manifests`]) that can be read.
     pub bootstrap_channel: bool,
 }
 

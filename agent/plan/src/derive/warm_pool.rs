@@ -28,7 +28,6 @@ const PULLED_BEFOREHAND: [&str; 8] = [
 /// The addon with the user's own objects. kOps ignores its images.
 const CLUSTER_ADDONS: &str = "cluster-addons.kops.k8s.io";
 
-/// The value of the field `EnableLifecycleHook`.
 pub(super) fn enables_lifecycle_hook(inputs: &Inputs<'_>) -> bool {
     let Some(aws) = &inputs.cluster.spec.cloud_provider.aws else { return false };
     let of_cluster = aws.warm_pool.as_ref().filter(|_| may_share_the_clusters(inputs.role()));
@@ -75,7 +74,7 @@ pub(super) fn images(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String
     images.into_iter().collect()
 }
 
-/// The images that kOps itself runs in the cluster, by their names in this cluster.
+/// The images that kOps itself runs in the cluster. Their names are the names after `spec.assets` has changed the registries.
 fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String> {
     let mut images: BTreeSet<String> = kube_proxy_image(inputs).into_iter().collect();
     for addon in addons(inputs, problems) {

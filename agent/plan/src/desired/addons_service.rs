@@ -28,7 +28,7 @@ const HEALTH_PORT: i32 = 3986;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddonsService {
-    /// The settings that kOps' own pod would have.
+    /// The settings that kOps' own program for add-ons (protokube or a pod) would have on this node.
     pub settings: AddonSettings,
     pub program: String,
 }
@@ -45,7 +45,7 @@ pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut Desire
     state.add(mirror(node).manifest_file());
 }
 
-/// A pod that is ready while the service is ready. Its readiness probe equals the probe of kOps' own pod.
+/// A pod that is ready while the addons service is ready. Its readiness probe equals the probe of kOps' pod kops-channels.
 fn mirror(node: &NodeConfig) -> Pod {
     let mut pod = Pod::new(node, MIRROR, Critical::Node);
     pod.spec.containers.push(Container {

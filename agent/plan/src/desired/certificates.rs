@@ -13,7 +13,6 @@ pub(super) fn user(common_name: &str) -> Subject {
     Subject { common_name: common_name.into(), organization: Vec::new() }
 }
 
-/// The subject of a user in one group.
 pub(super) fn user_in_group(common_name: &str, group: &str) -> Subject {
     Subject { common_name: common_name.into(), organization: vec![group.into()] }
 }

@@ -18,7 +18,7 @@ const POD: &str = "kops-channels";
 const USER: &str = "kops-channels";
 const UID: u32 = 10013;
 const HOME: &str = "/var/lib/kops";
-/// The user name at the API server. The certificate has this name too.
+/// The user as which this program authenticates to the API server. Its client certificate has the same name.
 const IDENTITY: &str = "kops";
 
 /// The program that applies the cluster's addons.
@@ -49,7 +49,8 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     add_kubeconfig(node, USER, state);
     if let Some(stored) = pod {
         let file = pod::manifest_file(POD, manifest(node, stored));
-        // Upstream lets all users read the manifest. A manifest with credentials is private here, because only kubelet reads it, as root.
+        // Upstream lets all users read the manifest. kops-agent makes a manifest with credentials private, because only kubelet reads it,
+        // as root.
         state.add(if is_given_login(stored) { file.mode(Mode::PRIVATE) } else { file });
     }
 }

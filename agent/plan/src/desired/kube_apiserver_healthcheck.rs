@@ -16,7 +16,7 @@ const NAME: &str = "kube-apiserver-healthcheck";
 const UID: u32 = 10012;
 const SECRETS: &str = "/etc/kubernetes/kube-apiserver-healthcheck/secrets";
 
-/// Adds the user and the certificate if the API server has the sidecar.
+/// If the API server has the sidecar, adds the sidecar's user and client certificate.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.api_server.as_ref().is_none_or(|api_server| api_server.healthcheck.is_none()) {
         return;

@@ -28,8 +28,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(pod(node, config).manifest_file());
 }
 
-/// Adds the configuration file, unless the file is a fileAsset. State stores of older kOps releases have no fileAsset
-/// with this path.
+/// Adds the configuration file if no fileAsset has its path. State stores that older kOps releases wrote have no such
+/// fileAsset.
 fn add_configuration(node: &NodeConfig, config: &KubeSchedulerConfig, state: &mut DesiredState) {
     if node.config.file_assets.iter().any(|asset| asset.path == paths::KUBE_SCHEDULER_CONFIG) {
         return;

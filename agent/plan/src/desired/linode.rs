@@ -7,7 +7,7 @@ use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::CloudProvider;
 
-/// Sets the host name to the node's name. Disables swap, unless kubelet's configuration uses swap.
+/// On Linode, sets the host name to the node's name, and disables swap unless kubelet's configuration uses swap.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.cloud_provider() != CloudProvider::Linode {
         return;

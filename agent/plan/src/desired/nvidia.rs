@@ -8,7 +8,7 @@ use crate::resource::{DesiredState, Package, PackageSource};
 
 const TOOLKIT: &str = "nvidia-container-toolkit";
 
-/// Adds the packages if the machine has an NVIDIA GPU.
+/// On Ubuntu, adds the NVIDIA driver and NVIDIA's container toolkit if the node uses an NVIDIA GPU.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(driver) = &node.container_runtime.nvidia_driver_package else { return };
     if node.distribution.project != Project::Ubuntu {

@@ -10,8 +10,8 @@ use kops_agent_spec::{
     OpenstackSpec,
 };
 
-/// Every kind of login sets this variable. If the variable is set, kOps passes on all variables of the login
-/// (`buildEnvironmentVariables` in pkg/model/resources/nodeup.go).
+/// Every kind of login to OpenStack sets this variable. If the variable is set, kOps passes on all variables of the
+/// login (`buildEnvironmentVariables` in pkg/model/resources/nodeup.go).
 pub const LOGIN_VARIABLE: &str = "OS_AUTH_URL";
 
 /// Each setting of `[global]`, and the environment variables for it. Some settings have two names in

@@ -6,7 +6,7 @@ use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::CloudProvider;
 
-/// The first parameters of every node. In the file, the range of Services' ports comes next.
+/// The kernel parameters at the beginning of every node's file. In the file, the range of Services' ports follows them.
 const MEMORY_AND_LOCKUPS: &str = "\
 # Databases and search engines map many files into memory.
 vm.max_map_count = 1048576
@@ -16,7 +16,7 @@ kernel.softlockup_panic = 1
 kernel.softlockup_all_cpu_backtrace = 1
 ";
 
-/// More parameters of every node. In the file, they come after the range of Services' ports.
+/// More kernel parameters of every node. In the file, they come after the range of Services' ports.
 const CONNECTIONS_AND_FILES: &str = "\
 # Many connections, waiting and open, with buffers for fast networks.
 net.core.somaxconn = 32768

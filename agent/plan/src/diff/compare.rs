@@ -202,8 +202,8 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
     })
 }
 
-/// The change of a text. If no part of the text may be shown, the change is hidden. `before` is the present text, with its free text if the
-/// agent has recorded which part is free text.
+/// The change of a text. If no part of the text may be shown, the change is hidden. `before` is the present text, with the agent's
+/// record of its free text. The record is `None` if the agent has not recorded which part is free text.
 pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, after: Text<'_>) -> Change {
     let (before, known) = before.unwrap_or_default();
     let free_text = match known {

@@ -106,7 +106,7 @@ fn is_same_yaml(one: &str, other: &str) -> bool {
     }
 }
 
-/// Parses the documents of a text, and removes values without a meaning.
+/// Parses the documents of a text. Removes null and unset fields, because they have no meaning.
 fn documents(text: &str) -> Option<Vec<Value>> {
     let mut documents = Vec::new();
     for document in yaml::documents::<Value>(text) {
@@ -189,7 +189,7 @@ fn drop_unset_of_kubelet(object: &mut Mapping) {
         let key = key.as_str().unwrap_or_default();
         // The keys of `evictionSoftGracePeriod` are signals, such as `memory.available`. For these keys, a zero duration is a value.
         let is_unset_duration = value.as_str() == Some("0s") && !key.contains('.');
-        // Up to kOps 1.35 the endpoint is a flag, and Go prints the empty field.
+        // Up to kOps 1.35, a flag sets the endpoint, and Go writes the unset field with an empty value.
         let is_unset_endpoint = key == "containerRuntimeEndpoint" && value.as_str() == Some("");
         !(is_unset_duration || is_unset_endpoint || (STRUCTS_OF_KUBELET.contains(&key) && is_empty(value)))
     });

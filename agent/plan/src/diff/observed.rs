@@ -96,8 +96,8 @@ pub enum ObservedContent {
     Unknown {
         /// Why the desired content is unknown.
         why: String,
-        /// Whether the file is known to differ from the agent's last version. Also true if the file is missing and the agent treats it as
-        /// present.
+        /// Whether the content is known to differ from the content that the agent last wrote. Also true for a missing file that is treated
+        /// as present.
         differs: bool,
     },
 }

@@ -104,8 +104,8 @@ impl<'a> Units<'a> {
         units
     }
 
-    /// The units that must start before `units`, directly or indirectly, with their dependencies. Never contains kubelet or the container
-    /// runtime.
+    /// The units that must start before `units`, directly or indirectly, and the dependencies of all these earlier units. Never contains
+    /// kubelet or the container runtime.
     fn ordered_before(&self, units: &[&str]) -> BTreeSet<String> {
         let none = BTreeSet::new();
         let mut found = BTreeSet::new();

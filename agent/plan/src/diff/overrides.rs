@@ -35,7 +35,7 @@ fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
             ),
             Keeping::Left,
         )),
-        // The agent has no text for a unit that the distribution includes. So an override of this unit replaces no text of the agent.
+        // The agent has no text for a unit of the distribution. So an override of such a unit is not reported.
         Override::Unit(path) => {
             let desired = unit.text.as_deref()?;
             let is_same = present.text.as_deref().is_some_and(|text| is_same_unit(text, desired));

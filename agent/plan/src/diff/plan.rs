@@ -74,7 +74,6 @@ impl Plan {
         self.is_empty() && self.kept.iter().all(|kept| kept.keeping != Keeping::Unmended)
     }
 
-    /// Whether the plan has no steps and adopts no resources.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.adopted.is_empty()
     }

@@ -18,7 +18,7 @@ use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::timestamp;
 
-/// Replaces the digest of the bytes if these bytes are unknown.
+/// The value of `Reading::bytes` if the bytes are unknown.
 const UNSEEN: &str = "unseen";
 
 /// The contents that a unit or static pod has read, or would read if it started now.
@@ -61,8 +61,8 @@ impl Reading {
         Reading { bytes, meaning: Some(meaning), due }
     }
 
-    /// Makes a reading with unknown bytes, and with the same meaning as this reading. The certificates are due at `due`, or earlier if this
-    /// reading has an earlier renewal time.
+    /// Returns this reading with unknown bytes and the same meaning. Its renewal time becomes `due`, unless this reading already has an
+    /// earlier renewal time.
     pub(super) fn of_earlier_bytes(self, due: u64) -> Reading {
         Reading { bytes: UNSEEN.into(), due: Some(self.due.map_or(due, |own| own.min(due))), ..self }
     }
@@ -109,7 +109,7 @@ fn fingerprint(observed: Option<&Observed>) -> String {
     }
 }
 
-/// Other contents that are equivalent to the content of this file. `None` if only equal bytes are equivalent.
+/// Describes the contents that are equivalent to the content of this file. `None` if no other content is equivalent.
 pub(super) fn serves(observed: Option<&Observed>) -> Option<&Serves> {
     match observed {
         Some(Observed::File(file)) => file.serves.as_ref(),

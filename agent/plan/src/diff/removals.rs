@@ -43,7 +43,7 @@ pub struct Kept {
     pub keeping: Keeping,
 }
 
-/// The kind of reason why a resource stays unchanged.
+/// Why a resource stays unchanged, as a category. [`Kept::why`] is the full reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Keeping {

@@ -79,8 +79,8 @@ fn restart(
         Change::Restart { because } => Some(because),
         _ => None,
     })?;
-    // If an interrupted run has changed the files without the restart, this plan changes no file of the unit or pod. Then `because` is
-    // empty.
+    // If an earlier run changed the files and was interrupted before the restart, this plan changes no file of the unit or pod. Then
+    // `because` is empty.
     let is_left_due = interrupted == Interrupted::Yes
         && because.is_empty()
         && match desired.get(&step.resource)? {

@@ -206,7 +206,7 @@ impl Step {
             && (self.changes_content() || self.restarts())
     }
 
-    /// Whether the step restarts a running static pod. A pod without a file does not run.
+    /// Whether the step restarts a running static pod. If the step creates the pod's file, the pod does not run yet.
     pub(crate) fn restarts_pod(&self) -> bool {
         self.action != Action::Create && self.starts_pod()
     }

@@ -134,8 +134,8 @@ pub fn step(step: &Step, style: Style) -> String {
     line
 }
 
-/// Describes a change in a few words. `None` for a change that the step shows in another way: as a diff, or
-/// by its sign.
+/// Describes a change in a few words. `None` for a change that the step shows as a diff, and for a removal, which the
+/// step shows with the sign `-`.
 fn words(change: &Change) -> Option<String> {
     Some(match change {
         Change::Set { field, from: None, to } => format!("{field} {to}"),

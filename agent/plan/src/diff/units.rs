@@ -15,7 +15,7 @@ use crate::resource::{Resource, ResourceId, Unit};
 use crate::shown::Text;
 use crate::unit_files::drop_in_of;
 
-/// The property that changes when a unit's file moves to the path that upstream uses.
+/// The name of the property that a plan step changes if it moves a unit's file to the path that upstream uses.
 pub const PATH: &str = "path";
 
 /// The contents that `unit` would read if it started now, with its files as observed. `None` if the unit reads no files of the agent.
@@ -53,8 +53,8 @@ fn is_right(unit: &Unit, present: Option<&ObservedUnit>) -> bool {
     })
 }
 
-/// The changes for `unit` after all other steps in `plan`. If pods need the unit (`is_awaited`), the run also waits for a start that is in
-/// progress.
+/// The changes for `unit`, given the steps that are already in `plan`. If pods need the unit (`is_awaited`), the run also waits for a start
+/// of the unit that is in progress.
 pub(super) fn changes(
     unit: &Unit,
     observed: &ObservedState,

@@ -163,7 +163,7 @@ fn names_from_a_template_are_neither_equal_nor_missing() {
         &[
             "2 clusters, 2 instance groups\n",
             "not checked: ./g.yaml:5: metadata.labels.kops.k8s.io/cluster: only the names and types of this group's fields are checked, \
-             because a template gives the name of a cluster\n",
+             because a template sets this label or the name of a cluster\n",
         ],
     );
 }

@@ -10,7 +10,7 @@ use crate::resolve::{CONFIG_VERSION_OF_1, NodeConfig};
 use crate::resource::{File, FreeText};
 use kops_agent_spec::NRIConfig;
 
-/// The names of plugins in one version of the file's format.
+/// The plugin names that one format version of containerd's configuration file uses.
 struct Form {
     images: [&'static str; 2],
     runtime: [&'static str; 2],
@@ -145,9 +145,9 @@ fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<V
     set(file, &[&plugin[..], path].concat(), value);
 }
 
-/// Sets the value at this path. Makes missing tables, and replaces the value or table at the end of the path. A key on the path may already
-/// have a value that is not a table. Such a key is left out of the path, so the table that contains the key gets the rest of the path. kOps
-/// treats contradictory additions of a user in this way, too.
+/// Sets the value at this path. Makes missing tables, and replaces the value or table at the end of the path. If an earlier key of the path
+/// has a value that is not a table, this key is skipped: the rest of the path is set in the table that contains the key. kOps treats
+/// contradictory additions of a user in this way, too.
 fn set(table: &mut Table, path: &[&str], value: impl Into<Value>) {
     match path {
         [] => {}

@@ -22,8 +22,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// containerd replaces `{{.PodCIDR}}` with the node's pod CIDR. The text equals upstream's line by
-/// line, so a node that moves from upstream keeps its file.
+/// containerd replaces `{{.PodCIDR}}` with the node's pod CIDR. Each line equals the line in
+/// upstream's file, so a node that moves from upstream keeps its file.
 fn cni_template(node: &NodeConfig) -> String {
     let mut routes = vec![serde_json::json!({ "dst": "0.0.0.0/0" })];
     if node.is_ipv6_only() {

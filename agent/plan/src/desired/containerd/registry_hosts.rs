@@ -26,8 +26,8 @@ fn directory(registry: &str) -> &str {
     if registry == "*" { "_default" } else { registry.trim_matches('/') }
 }
 
-/// The text of a registry's file of mirrors. A repeated mirror is in the file only once, because TOML rejects a
-/// repeated table.
+/// The text of the file `hosts.toml`, which lists the mirrors of a registry. A repeated mirror is in the file only once,
+/// because TOML rejects a repeated table.
 fn hosts(mirrors: &[String]) -> String {
     let mut text = String::new();
     let mut seen = BTreeSet::new();

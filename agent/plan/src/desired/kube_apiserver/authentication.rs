@@ -11,7 +11,7 @@ use kops_agent_spec::go_yaml;
 
 use crate::desired::certificates;
 
-/// The kubeconfig that names the webhook.
+/// The kubeconfig with which the API server calls the token webhook.
 pub(super) const CONFIG_FILE: &str = "/etc/kubernetes/authn.config";
 
 const AUTHENTICATOR: &str = "aws-iam-authenticator";
@@ -20,7 +20,7 @@ const AUTHENTICATOR_UID: u32 = 10000;
 /// The directory from which the authenticator's container reads its certificate, on every distribution.
 const AUTHENTICATOR_DIRECTORY: &str = "/srv/kubernetes/aws-iam-authenticator";
 
-/// Adds the webhook's kubeconfig, and for AWS IAM Authenticator also its user and serving certificate.
+/// Adds the webhook's kubeconfig. For AWS IAM Authenticator, also adds the authenticator's user and serving certificate.
 pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut DesiredState) {
     match api_server.token_webhook {
         None => {}

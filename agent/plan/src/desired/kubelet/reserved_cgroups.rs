@@ -15,7 +15,7 @@ use crate::resource::{DesiredState, File};
 const DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/10-kops-agent-reserved-cgroups.conf";
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
 
-/// Adds a drop-in of kubelet's unit that makes the cgroups.
+/// Adds a drop-in of kubelet's unit. The drop-in makes the reserved cgroups before kubelet starts.
 pub(super) fn add(reserved: &[ReservedCgroup], state: &mut DesiredState) {
     if reserved.is_empty() {
         return;
@@ -30,8 +30,8 @@ pub(super) fn add(reserved: &[ReservedCgroup], state: &mut DesiredState) {
     state.add(File::text(DROP_IN, file.render()));
 }
 
-/// A shell script that makes the directories, and enables the controllers from the root down. A cgroup only has controllers that its
-/// parent enables. systemd reads `$$` as `$`.
+/// A shell script that makes the cgroups' directories, and enables the controllers from the root down. A cgroup only has controllers that
+/// its parent enables. systemd reads `$$` as `$`.
 fn script(reserved: &[ReservedCgroup]) -> String {
     let mut folders: Vec<&str> = Vec::new();
     for folder in reserved.iter().flat_map(|reserved| &reserved.folders) {

@@ -8,12 +8,12 @@
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::Duration;
 
-/// The file's name sorts after every name that a package is likely to use.
+/// logind uses the setting of the file whose name sorts last. Packages are unlikely to use a name that sorts after this name.
 const PATH: &str = "/etc/systemd/logind.conf.d/zz-kops-agent-shutdown.conf";
 const UNATTENDED_UPGRADES: Duration = Duration::from_seconds(30);
 
-/// Adds a logind file that allows the whole grace period, if this period is longer than 30 s. The package unattended-upgrades has a logind
-/// file that allows 30 s.
+/// If the grace period is longer than 30 s, adds a logind file that allows a shutdown delay of the whole period. The logind file of the
+/// package unattended-upgrades allows only 30 s.
 pub(super) fn add(grace_period: Option<Duration>, state: &mut DesiredState) {
     let Some(period) = grace_period.filter(|period| *period > UNATTENDED_UPGRADES) else { return };
     // kubelet compares logind's limit with the exact period, so a fraction of a second rounds up.

@@ -5,8 +5,8 @@
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, Package};
 
-/// Adds the package with WireGuard's tools, unless WireGuard is off or the cluster is IPv6-only. kOps up to
-/// 1.34 always adds this package.
+/// On Ubuntu, adds the package with WireGuard's tools. Since kOps 1.35, the package is not added if WireGuard is off or
+/// the cluster is IPv6-only.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(calico) = &node.config.networking.calico else { return };
     let may_use_it = calico.wireguard_enabled.unwrap_or(true) && !node.is_ipv6_only();

@@ -99,8 +99,8 @@ pub(super) fn disable_cloud_init_hotplug(node: &NodeConfig, state: &mut DesiredS
 }
 
 /// Debian 11 requests a DHCP lease on every interface named `en*`, including the pods' interfaces named `eni*`, and
-/// takes down an interface that gets no lease. This file replaces the udev rule that cloud-init wrote. No package
-/// restores that rule.
+/// takes down an interface that gets no lease. This file replaces the udev rule that cloud-init wrote. The
+/// replacement lasts, because no package restores that rule.
 pub(super) fn narrow_cloud_ifupdown_helper(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::Debian && distribution.version < 12.0 {

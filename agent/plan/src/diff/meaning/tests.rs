@@ -37,7 +37,7 @@ fn pods_are_compared_as_kubelet_reads_them() {
     different(MANIFEST, pod, "\t");
 }
 
-/// nodeup wrote the files of this test up to kOps 1.35.
+/// Up to kOps 1.35, nodeup wrote the files of this test.
 #[test]
 fn files_of_older_releases_are_compared_by_meaning() {
     let variables = "KUBECONFIG=/var/lib/kops/kubeconfig\nAWS_REGION=us-test-1\n";
