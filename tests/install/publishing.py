@@ -108,7 +108,7 @@ def a_release_is_built_only_from_its_commit():
             assert "the checkout has changes" in said and name.split("/x.rs")[0] in said, said
             provenance = [checkout / "packaging/provenance", "--architecture", OTHER, "--out", f"{folder}/provenance", file]
             assert "that no commit has" in ran(*provenance, fails=1)
-            # From a checkout with changes, no packages are made, even if the program is from the checkout's commit.
+            # From a checkout with uncommitted changes, no packages are made, even if the program is from the checkout's commit.
             assert "packages have its units" in ran(*packed, fails=1)
             if before is None:
                 file.unlink()
@@ -191,7 +191,7 @@ def a_release_is_read_back_by_kops_rules(agent):
         small.write_bytes(program_for("amd64"))
         ran(RELEASE, "--out", folder / "two", *versions, "--program", f"amd64={small}")
         ran("sh", "-c", 'umask 077; exec "$0" "$@"', RELEASE, "--out", folder / "umask", *versions, "--program", f"amd64={small}")
-        # The same program results in the same bytes. a_release_of_a_commit tests this for the real program.
+        # Two releases of the same program have equal bytes. a_release_of_a_commit tests this for the real program.
         ran("diff", "-r", folder / "two", folder / "umask")
         for file in (folder / "umask").rglob("*"):
             assert file.stat().st_mode & (0o055 if file.is_dir() else 0o044) == (0o055 if file.is_dir() else 0o044), file

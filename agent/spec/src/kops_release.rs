@@ -124,9 +124,9 @@ impl KopsRelease {
         KopsRelease { minor }
     }
 
-    /// Whether this release can have written this configuration, by the fields that only some releases write. Releases after 1.34 always
-    /// write containerd's pause image. They write kubelet's pause image only if the cluster spec has one
-    /// (pkg/model/components/containerd.go).
+    /// Whether this release can have written this configuration. The Kubernetes version and the fields that only some releases write
+    /// decide. Releases after 1.34 always write containerd's pause image. They write kubelet's pause image only if the cluster spec
+    /// has one (pkg/model/components/containerd.go).
     fn may_have_written(self, config: &NodeupConfig) -> bool {
         let names_pause_image_as_1_34 = !config.kubelet_config.pod_infra_container_image.is_empty()
             && config.containerd_config.as_ref().is_none_or(|containerd| containerd.sandbox_image.is_none());
@@ -329,7 +329,7 @@ impl KopsRelease {
         !self.is_at_most(34)
     }
 
-    /// Whether kOps writes the machine type into the node's configuration if Cilium gets pod addresses from AWS.
+    /// Whether kOps writes the machine type into the configurations of nodes whose Cilium gets pod addresses from AWS.
     pub fn tells_cilium_the_machine_type(self) -> bool {
         !self.is_at_most(35)
     }

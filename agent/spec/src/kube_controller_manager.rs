@@ -36,7 +36,7 @@ pub struct KubeControllerManagerConfig {
     /// `--node-cidr-mask-size`: prefix length of a node's range of pod addresses.
     #[serde(rename = "nodeCIDRMaskSize")]
     pub node_cidr_mask_size: Option<i32>,
-    /// `--configure-cloud-routes`: configure routes to pods in the cloud.
+    /// `--configure-cloud-routes`: add routes to the nodes' ranges of pod addresses to the cloud's network.
     pub configure_cloud_routes: Option<bool>,
     /// `--controllers`: controllers to run. `*` means the default controllers, and `-name` disables the
     /// controller `name`.

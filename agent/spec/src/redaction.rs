@@ -45,7 +45,7 @@ const NAMES: [&str; 4] = ["kind", "apiVersion", "resources", "name"];
 #[derive(Clone, Default)]
 pub struct Redactor {
     secrets: BTreeSet<String>,
-    /// The free text to hide, except for values that are also in `public`.
+    /// Texts that are hidden like free text ([`crate::free_text`]), except for values that are also in `public`.
     free_text: BTreeSet<String>,
     public: BTreeSet<String>,
     /// Finds all hidden values in one pass. It is built at its first use. The inner `None` means that it could not be built.

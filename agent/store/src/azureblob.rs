@@ -33,7 +33,7 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 use listing::Page;
 
-/// The variable with the storage account for all URLs. Older kOps releases set it.
+/// The variable with the storage account for URLs of the older form, which name no account. Older kOps releases set the variable.
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT";
 /// The variable with the URL of the account's blob service, as `az storage` reads it.
 const ENDPOINT_VARIABLE: &str = "AZURE_STORAGE_SERVICE_ENDPOINT";

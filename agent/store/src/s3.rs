@@ -151,7 +151,7 @@ impl Backend for S3 {
                 if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
                     return Ok(versions);
                 }
-                // S3 sorts the names. If a page does not advance, the list never ends.
+                // S3 sorts the names. If the last name of a page is not after the previous page's last name, the list never ends.
                 if start_after <= before || versions.len() > MOST_NAMES {
                     break;
                 }

@@ -86,7 +86,8 @@ const S3_LIKE: Scheme = Scheme {
 /// only files that an operator names may use it.
 const IN_CLEAR: &str = "http";
 
-/// Schemes that kOps uses, but from which nodes read no files. Each entry has the reason and the remedy.
+/// URL schemes that kOps supports, but that kops-agent rejects for state stores. Each entry has the scheme, and a text with the reason
+/// and the remedy.
 const NEVER_READ: [(&str, &str); 3] = [
     (
         IN_CLEAR,

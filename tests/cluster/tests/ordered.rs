@@ -31,7 +31,7 @@ const BESIDE_RESTARTS: Duration = Duration::from_secs(10);
 
 /// All nodes apply the setting. The control plane is first. The two workers, which are the canaries, are next. In each group of workers, a
 /// Node without a machine is last. The workers are drained: their pods end slowly, and a PodDisruptionBudget keeps one of them running. No
-/// request to these pods fails. The user-data stays. A second rollout, without drains, is measured.
+/// request to these pods fails. The user-data stays unchanged. A second rollout, without drains, is measured.
 pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     let before = boot_configs(cluster);
     let witness = Witness::begins(cluster);

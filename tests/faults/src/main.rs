@@ -113,7 +113,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Draws a sample of `count` cases from the seed. Each disturbance of each scenario has an equal share.
+/// Draws a random sample of `count` cases. The seed decides the sample. Each pair of scenario and disturbance has an equal share.
 fn sample(all: Vec<Case>, count: usize, seed: u64) -> Vec<Case> {
     let mut state = seed;
     let mut drawn: Vec<(u64, Case)> = all.into_iter().map(|case| (random(&mut state), case)).collect();

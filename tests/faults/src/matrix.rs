@@ -210,7 +210,7 @@ impl Matrix {
         Ok(Verdict { outcome, struck: disturbed.struck, problems })
     }
 
-    /// Runs the agent on the tree of a disturbed run, only once for all trees with equal `likeness`.
+    /// Runs the agent on the tree of a disturbed run. Trees with equal `likeness` share the result of one run.
     fn recovered(&self, id: usize, any_clock: bool, tree: Tree) -> anyhow::Result<Recovered> {
         let scenario = &self.scenarios[id];
         let key = (id, any_clock, likeness(scenario, &tree));

@@ -68,7 +68,7 @@ pub(super) fn difference(version: &str) -> Option<String> {
     }
     let differing = differing.join(", ");
     (!differing.is_empty())
-        .then(|| format!("{decided_as}; nodes of kOps {version} may differ in: {differing}"))
+        .then(|| format!("{decided_as}; nodes of these two releases may differ in: {differing}"))
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ fn shown_action(action: &str, number: usize) -> String {
 }
 
 impl Actions {
-    /// Replaces the placeholder words in a text with their actions.
+    /// Replaces the placeholder words in a text with the texts of their template actions.
     pub fn in_text(&self, text: &str) -> String {
         let mut parts = text.split(WORD);
         let mut restored = parts.next().unwrap_or_default().to_owned();
