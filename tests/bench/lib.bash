@@ -109,7 +109,7 @@ this_machine() {
     echo "$(uname -m), $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), Linux $(uname -r), $(stat -f -c %T "$1"); $(date -u +%F)"
 }
 
-# measured COMMAND...: runs the command with AT. Prints the duration in seconds and the peak memory in kB.
+# measured COMMAND...: runs COMMAND through the command in AT, such as `env`. Prints the duration in seconds and the peak memory in kB.
 measured() {
     sync
     "${AT[@]}" python3 - "$@" <<'END'

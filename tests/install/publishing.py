@@ -52,8 +52,8 @@ def a_release_is_built_by_the_rust_that_is_named():
         assert code == 0 and "1.999.0 is, and is used" in said, said
         code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
         assert code == 3 and "Rust is missing" in said, said
-        # Stand-ins for rustup's proxies. Each reports the toolchain in RUSTUP_TOOLCHAIN. Without this variable, it reports 1.999.0, like a
-        # rustup override.
+        # Stand-ins for rustup's proxies. Each reports the toolchain in RUSTUP_TOOLCHAIN. Without this variable, it reports 1.999.0, as
+        # if a rustup override had chosen this toolchain.
         (folder / "installed").touch()
         for name in ["cargo", "rustc"]:
             (programs / name).write_text(f'#!/bin/sh\necho "{name} ${{RUSTUP_TOOLCHAIN-1.999.0}} (x 2026-01-01)"\n')

@@ -298,8 +298,8 @@ impl KopsRelease {
         !self.is_at_most(35)
     }
 
-    /// Whether kOps identifies the primary interface by its name, so that all other interfaces are for pods. Older releases instead
-    /// recognize the other interfaces by their names on Amazon Linux.
+    /// Whether kOps identifies the primary interface by its name, so that all other interfaces are for pods. kOps up to 1.35 instead finds
+    /// the interfaces for pods by their names, and only on Amazon Linux.
     pub fn knows_the_primary_interface(self) -> bool {
         !self.is_at_most(35)
     }
@@ -395,8 +395,8 @@ impl KopsRelease {
         if self.is_at_most(36) { (1, 6) } else { (2, 1) }
     }
 
-    /// Whether kOps installs a dated version of kubelet's credential provider for Google's registries, which it downloads from a separate
-    /// bucket.
+    /// Whether kOps installs a version of kubelet's credential provider for Google's registries that has a date in its name. kOps downloads
+    /// this version from a separate bucket.
     pub fn has_dated_gce_credential_provider(self) -> bool {
         self.is_at_most(34)
     }

@@ -80,7 +80,7 @@ pub struct KubeControllerManagerConfig {
     pub horizontal_pod_autoscaler_tolerance: Option<Quantity>,
     /// `--horizontal-pod-autoscaler-use-rest-clients`: read metrics through the API.
     pub horizontal_pod_autoscaler_use_rest_clients: Option<bool>,
-    /// `--experimental-cluster-signing-duration`: old name of the flag for the lifetime of signed certificates.
+    /// `--experimental-cluster-signing-duration`: old name of `--cluster-signing-duration`.
     pub experimental_cluster_signing_duration: Option<Duration>,
     /// `--cluster-signing-duration`: lifetime of signed certificates.
     #[serde(rename = "ClusterSigningDuration")]

@@ -98,7 +98,7 @@ impl Redactor {
     }
 
     /// Also hides the value of a program's environment variable. The value of a login variable is hidden as a secret. Any other value may be
-    /// from the operator, so it is hidden like other free text. Of such a value, [`Redactor::showing`] can make parts visible.
+    /// from the operator, so it is hidden as free text. [`Redactor::showing`] can make parts of free text visible, but not of a secret.
     #[must_use]
     pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
         let redactor = self.hiding_passwords(&variables::as_url(name, value));
@@ -247,7 +247,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(ends).filter(|word| !word.is_empty())
 }
 
-/// A text as it is between the quotes of a JSON string.
+/// Escapes a text for use between the quotes of a JSON string.
 fn json_escaped(text: &str) -> String {
     let quoted = Value::String(text.to_owned()).to_string();
     quoted[1..quoted.len() - 1].to_owned()

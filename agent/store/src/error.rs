@@ -74,7 +74,7 @@ pub enum StoreError {
         problem: String,
     },
     #[error(
-        "{url}: {scheme}:// stores are not supported yet; supported are {}, and a copy of any store in a folder with --store-mirror \
+        "{url}: {scheme}:// stores are not supported yet; supported are {}; copy any other store to a folder and use --store-mirror \
          URL=DIR",
         supported
     )]
@@ -96,7 +96,7 @@ pub enum StoreError {
     /// The agent needs the list of a folder, but this kind of store has no lists.
     #[error(
         "{url}: the list of this folder is needed, but {scheme}:// stores have no lists; use a store \
-         that has lists, or a copy with --store-mirror URL=DIR"
+         that has lists, or copy this store to a folder and use --store-mirror URL=DIR"
     )]
     NoLists { url: String, scheme: &'static str },
     #[error("--store-mirror {argument}: use the form URL=DIR, such as s3://BUCKET=/srv/state")]

@@ -150,7 +150,7 @@ impl Backend for Swift {
 }
 
 impl Swift {
-    /// Makes a backend for the object storage of the project in the environment variables.
+    /// Makes a backend for the object storage of the OpenStack project that the environment variables name.
     pub(super) fn new(retries: Retries) -> Result<Swift, StoreError> {
         let settings =
             Settings::of_environment().map_err(|error| StoreError::BadSettings(error.to_string()))?;

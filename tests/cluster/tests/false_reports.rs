@@ -45,7 +45,7 @@ pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     ordered::change_max_pods(cluster, "46");
     let current = ordered::hash_of(cluster, BATCH);
     fake_nodes::at_work(&fakes, acts(cluster, &fakes, &current), || {
-        // All of `batch` may change at a time, so that each liar gets an order.
+        // All nodes of `batch` may change at the same time, so that each liar gets an order.
         start(cluster, "5");
         others_are_done_before_liars_fail(cluster);
         for member in &cluster.members {

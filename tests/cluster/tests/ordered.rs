@@ -145,7 +145,7 @@ fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     }
 }
 
-/// The time at which a Node got its last order.
+/// The time `at` in the rollout's order to a Node.
 pub fn ordered_at(cluster: &Cluster, node: &str) -> String {
     fake_nodes::order(cluster, node).unwrap()["at"].as_str().unwrap().to_owned()
 }

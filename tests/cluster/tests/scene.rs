@@ -86,8 +86,8 @@ pub fn machines_are_reported(cluster: &Cluster) {
             let node = cluster.get("node", member.id)?;
             let reported = report(&node, "kops-agent/machine");
             if reported.is_null() {
-                // If the metadata service does not answer within a second, a report has no machine type. So the test sends a
-                // second report.
+                // If the metadata service does not answer within 1 s, a report has no machine type. So the test sends another
+                // report.
                 member.machine.try_run(&[AGENT, "fleet", "tell"]);
             }
             (reported["machineType"] == machine_type.as_str()).then_some(())

@@ -105,8 +105,8 @@ pub fn table(rows: &[Row]) -> String {
     table
 }
 
-/// A table of the rows, with one more column for the durations of [`floor`]. The line below the table has, for the new cluster and for
-/// [`floor`], the time until the last Node was Ready, and the ratio of both times.
+/// Like [`table`], with one more column: the time that each machine took in [`floor`]. The line below the table shows when the last Node of
+/// the new cluster was Ready, when the last Node was Ready in [`floor`], and the ratio of both times.
 pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String {
     let mut table = format!("{HEADS} Ready with all on its disk, s |\n{RULES} ---: |\n");
     for (row, (_, alone)) in rows.iter().zip(floor) {

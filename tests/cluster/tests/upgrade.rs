@@ -75,7 +75,7 @@ pub fn api_servers_run(cluster: &Cluster, release: &str) {
     }
 }
 
-/// Replaces the release in the cluster spec, as `kops edit cluster` does.
+/// Replaces the Kubernetes version in the cluster spec, as `kops edit cluster` does.
 pub fn name_release(cluster: &Cluster, old: &str, new: &str) {
     let file = cluster.store.path("cluster-completed.spec");
     let spec = fs::read_to_string(&file).unwrap();

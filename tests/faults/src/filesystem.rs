@@ -39,7 +39,7 @@ pub struct Disturbed {
     pub log: Vec<Logged>,
     /// The operation at which the fault struck. `None` if the run ended before the fault struck.
     pub struck: Option<Struck>,
-    /// Paths of files with a key or a token that other users could read at some moment.
+    /// Paths of files that contain a key or a token, and that other users could read at some moment of the run.
     pub shown: Vec<String>,
 }
 

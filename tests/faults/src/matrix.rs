@@ -80,7 +80,6 @@ pub struct Verdict {
     pub problems: Vec<String>,
 }
 
-/// The scenarios, and the results of the runs that followed disturbed runs.
 pub struct Matrix {
     scenarios: Vec<Scenario>,
     /// The results of the runs that followed disturbed runs. The key is the scenario, whether the clock of the disturbed run

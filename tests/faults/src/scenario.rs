@@ -234,7 +234,7 @@ impl Scenario {
         let (_, status) = clock::run(&agent, stderr, mounted.clock(), LONGEST_RUN, &asked)?;
         ensure!(status.success() || self.rolls_back, "the agent fails while it is traced: {status}");
         let mut jumps = jumps.into_inner();
-        // A clock jump strikes before an operation, and no operation follows the last one.
+        // A clock jump strikes before an operation. After the last operation, there is no operation before which it could strike.
         jumps.remove(&mounted.done());
         Ok(jumps)
     }

@@ -9,7 +9,7 @@ const END: &str = "}}";
 /// The beginning of the placeholder for a template action. The action's number and [`WORD_END`] follow.
 const WORD: &str = "kops-agent-template-action-";
 const WORD_END: char = '-';
-/// The maximum length of an action that is shown, in characters.
+/// The maximum number of characters that are shown of a template action. A longer action is cut.
 const LONGEST: usize = 100;
 /// The keywords of template actions that control other lines (pkg.go.dev/text/template, "Actions").
 const CONTROLS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "block", "template", "/*"];

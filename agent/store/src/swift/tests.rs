@@ -162,7 +162,7 @@ async fn each_failure_has_its_own_error() {
         ),
     ];
     for (mood, told) in cases {
-        // Each mood of the server needs a new server and a new client, because a client with a token does not log in again.
+        // Each case needs a new server and a new client, because a client with a token does not log in again.
         let openstack = Openstack::new();
         openstack.server.set_mood(mood);
         let file = place("swift://state/c/config");
