@@ -116,7 +116,7 @@ def a_release_is_built_only_from_its_commit():
                 file.write_text(before)
             if hidden:
                 ran(*git, "update-index", f"--no-{hidden}", name)
-        # If git cannot read the checkout's state, the checkout does not count as unchanged.
+        # If git cannot read the checkout's state, the release must fail.
         (checkout / ".git/objects").rename(checkout / ".git/away")
         (checkout / ".git/objects").mkdir()
         assert "cannot tell which" in ran(*release, f"{folder}/out", fails=1, env=environment)

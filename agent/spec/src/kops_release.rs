@@ -210,7 +210,7 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether a boot config with the addresses of kops-controllers also contains the name that their certificates have.
+    /// Whether a boot config that contains the addresses of kops-controllers also contains the DNS name in their certificates.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }

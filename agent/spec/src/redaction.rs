@@ -213,7 +213,7 @@ impl Redactor {
             });
             text = shown;
         }
-        // A secret may remain after the last round, so the whole text is hidden.
+        // After the last round of replacements, the text may still contain a secret. So the whole text is hidden.
         MARK.to_owned()
     }
 }

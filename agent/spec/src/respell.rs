@@ -110,7 +110,7 @@ impl<'a> Respelling<'a> {
 
     /// The fields under `spec` that `T` does not know, with their names in the user's file.
     pub(crate) fn ignored<T: serde::de::DeserializeOwned>(&self) -> Vec<String> {
-        // A move may empty a mapping. An emptied mapping is not reported, because its fields are known.
+        // If moves have taken all fields out of a mapping, the mapping is not reported, because its fields are known.
         let is_emptied = |field: &String| {
             let is_above =
                 |from: &&str| from.strip_prefix(field).is_some_and(|rest| rest.starts_with(['.', '[']));

@@ -85,7 +85,8 @@ pub enum StoreError {
         supported: String,
     },
     #[error(
-        "{url}: {scheme}:// is no state store of a node: {reason}; or give a copy with --store-mirror URL=DIR"
+        "{url}: {scheme}:// is no state store of a node: {reason}; or copy the store to a folder \
+         and use --store-mirror URL=DIR"
     )]
     NeverRead {
         url: String,

@@ -32,7 +32,7 @@ const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum size of a page of a list, in bytes. One page has a thousand names.
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
-/// The maximum number of pages of a list. No state store has so many pages.
+/// The maximum number of pages of a list. The list of a state store never needs so many pages.
 const MOST_PAGES: usize = 1000;
 /// A header in every response of Google's storage. It shows whether a response is from Google. An error code cannot show this, because an
 /// error in text form (`alt=media`) has no code.
@@ -49,7 +49,7 @@ pub(super) struct Gs {
     tokens: Tokens,
 }
 
-/// A page of the names of objects.
+/// A page of a list of objects.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Page {

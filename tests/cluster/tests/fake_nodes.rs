@@ -239,7 +239,7 @@ fn certificate_of(cluster: &Cluster, client: &Client, newcomer: &Newcomer) -> St
             return certificates["Certs"]["kubelet"].as_str().unwrap().to_owned();
         }
         assert!(begun.elapsed() < TIMEOUT, "no certificate is given: {answer:?}");
-        // The server accepts a token only once. Two tokens of the same second are equal, so the next request waits a second.
+        // The server accepts a token only once. Two tokens from the same second are equal. So the next request waits one second.
         thread::sleep(FIRST_PAUSE);
     }
 }

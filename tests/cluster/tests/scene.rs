@@ -104,7 +104,7 @@ pub fn nodes_have_the_labels_of_all_groups(cluster: &Cluster) {
     }
 }
 
-/// Whether a Node has the labels that kOps gives to all instance groups: the group's name and role.
+/// Whether a Node has the two labels that kOps sets on the Nodes of every instance group: the group's name and the role.
 pub fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
     let labels = &node["metadata"]["labels"];
     let role = if member.is_control_plane() { "control-plane" } else { "node" };

@@ -39,7 +39,7 @@ struct Arguments {
     /// Number of concurrent runs of the agent.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// File in which the results replace the table between the markers.
+    /// Markdown file to update: the results replace the table between its `begin` and `end` markers.
     #[arg(long, value_name = "README")]
     write: Option<PathBuf>,
 }

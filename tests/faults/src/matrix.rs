@@ -99,8 +99,7 @@ impl Matrix {
         Matrix { scenarios, recovered: Mutex::default() }
     }
 
-    /// After a disturbed run, the agent runs again on the tree of that run. Returns the number of these trees. Trees with the same
-    /// `likeness` count as one.
+    /// The number of trees on which the agent has run again after a disturbed run. Trees with the same `likeness` count as one.
     pub fn recoveries(&self) -> usize {
         self.recovered.lock().len()
     }
@@ -309,7 +308,7 @@ fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&E
         Fault::Unreadable => succeeded(ended) || (ended.is_code(1) && says("Input/output error")),
         Fault::ReadOnly => succeeded(ended) || (ended.is_code(1) && says("Read-only file system")),
         Fault::NoDescriptors => succeeded(ended) || (ended.is_code(1) && says("Too many open files")),
-        // The agent fails if certificates are expired or not valid yet.
+        // After the clock jumps, certificates may be expired or not valid yet. Then the agent fails.
         Fault::ClockBack | Fault::ClockAhead => succeeded(ended) || (ended.is_code(1) && says("clock")),
         Fault::Stopped => second.is_some_and(|second| {
             let process = format!("process {}", ended.pid);

@@ -119,8 +119,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A run on a converged worker whose new configuration adds a file and a unit. The configuration of the next run has neither
-    /// of them.
+    /// The configuration of a converged worker gets an additional file and unit. After the disturbed run with this configuration, the
+    /// next run has a configuration without the file and the unit.
     pub fn withdrawn(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const MORE: &str = "  fileAssets: [{name: new, path: /etc/new, content: hello}]\n  hooks: [{name: new, manifest: \"[Service]\\nType=oneshot\\nExecStart=/bin/true\\n\"}]\n";
         let folder = folder.join("withdrawn");

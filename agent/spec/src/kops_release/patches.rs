@@ -8,7 +8,8 @@ struct Minor {
     minor: u64,
     /// The patch release whose rules the agent follows.
     decided: u64,
-    /// The patch releases that changed nodes, the oldest first. Each text says what earlier patch releases do differently.
+    /// The patch releases that set up nodes differently than earlier ones, the oldest first. Each text says what the earlier patch releases
+    /// do differently.
     changes: &'static [(u64, &'static str)],
 }
 

@@ -14,7 +14,7 @@ use super::settings::S3Settings;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
 use kops_agent_net::tls::require_ca_bundle_for;
 
-/// Returns the configuration for the clients of all regions, and the provider of credentials.
+/// Returns the client configuration, which is the base for the client of each region, and the provider of credentials.
 pub(super) async fn config(
     settings: S3Settings,
     checksums: ResponseChecksumValidation,
@@ -41,7 +41,7 @@ pub(super) async fn config(
             require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
             let shared =
                 aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?).load().await;
-            // An endpoint of any region can report the region of a bucket.
+            // The default region is us-east-1. Any region works, because each S3 endpoint can report the region of a bucket.
             let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
             let builder = Builder::from(&shared).region(region);
             let builder =
