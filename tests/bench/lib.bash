@@ -37,7 +37,7 @@ not_of_this_commit() {
     commit=$(git -C "$repository" rev-parse --short=12 HEAD)
     said=$("$agent" --version) || said="nothing of its version"
     [[ $said == *"($commit)"* ]] || echo "$agent says $said, and $commit is checked out"
-    # Untracked files count, because a build would include them.
+    # Untracked files count as changes, because a build would include them.
     changed=$("$repository/packaging/is-committed" 2>/dev/null) || echo "the checkout has changes, which the program may have or not: ${changed//$'\n'/, }"
 }
 

@@ -198,10 +198,10 @@ def a_release_is_read_back_by_kops_rules(agent):
         ran(RELEASE, "copy", folder / "one", folder / "served")
         mirror = Mirror(folder / "served")
         for version, download in [("1.34.3", "nodeup"), ("1.35.2", "nodeup"), (KOPS, "nodeup"), ("1.37.0-alpha.1", "nodeup.xz")]:
-            # kOps joins the path of assets.fileRepository and the path of https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup
-            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256. The boot script of
-            # 1.36 and before downloads the program, which the server may compress. A later script downloads .xz. Both scripts check the
-            # program (pkg/model/resources/nodeup.go).
+            # kOps appends the path of https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup to assets.fileRepository
+            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go). The checksum is the first word of the .sha256 file.
+            # The boot script of kOps 1.36 and before downloads the program itself, which the server may compress. The boot script of
+            # later releases downloads the .xz file. Both verify the program's checksum (pkg/model/resources/nodeup.go).
             at = f"{mirror.url}/binaries/kops/{version}/linux/amd64"
             sha256 = ran("curl", "-sf", f"{at}/nodeup.sha256").split()[0]
             program = subprocess.run(["curl", "-sf", "--compressed", f"{at}/{download}"], capture_output=True, check=True).stdout
@@ -319,7 +319,7 @@ def a_program_is_packed_with_the_files_of_its_commit(agent):
         head, other = ran("git", "rev-parse", "HEAD", cwd=CHECKOUT).strip(), "0123456789ab"
         programs = {}
         # The checks also apply to programs of the other architecture, which do not run here. If all checks pass, the release
-        # fails because it needs the program for this machine's architecture.
+        # then fails, because the program for this machine's architecture is missing. So this error shows that the checks have passed.
         for name, says in {"own": f"0.1.0 ({head[:12]})", "other": f"0.1.0 ({other})", "development": "0.1.0 (development)", "silent": "0.1.0"}.items():
             content = agent.read_bytes().replace(version.encode(), says.encode())
             programs[name] = folder / name

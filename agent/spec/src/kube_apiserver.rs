@@ -39,7 +39,7 @@ pub struct KubeAPIServerConfig {
     /// `--insecure-bind-address`: address of the port without TLS.
     pub insecure_bind_address: String,
     pub enable_bootstrap_token_auth: Option<bool>,
-    /// `--enable-aggregator-routing`: send aggregated requests to the addresses of endpoints rather than to Services.
+    /// `--enable-aggregator-routing`: send requests for an aggregated API to the addresses of its endpoints, not to its Service.
     pub enable_aggregator_routing: Option<bool>,
     /// `--admission-control`: admission plugins, in order. Deprecated: use `--enable-admission-plugins`.
     pub admission_control: Vec<String>,

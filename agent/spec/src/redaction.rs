@@ -59,8 +59,8 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Also hides this value, and each line of it that has at least `SHORTEST_PART` bytes. Also hides these texts in the form that JSON
-    /// escapes give them, and the whole value in base64.
+    /// Also hides this value, and each line of it that has at least `SHORTEST_PART` bytes. Also hides the JSON-escaped form of these texts,
+    /// and the base64 form of the whole value.
     #[must_use]
     pub fn hiding(mut self, value: &str) -> Redactor {
         self.secrets.extend(spellings(value));

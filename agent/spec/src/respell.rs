@@ -67,9 +67,9 @@ pub(crate) struct Respelling<'a> {
     source_file: &'a str,
     /// The past moves, by destination path. Each item has the number of the move, and the path from which the value came.
     done: BTreeMap<String, Vec<(usize, String)>>,
-    /// The number of past moves.
+    /// The number of moves that were applied so far.
     moves: usize,
-    /// The `from` paths of all past moves.
+    /// The `from` paths of all moves that were applied so far.
     sources: Vec<&'static str>,
 }
 

@@ -62,7 +62,7 @@ pub enum StoreError {
     )]
     Page {
         url: String,
-        /// The text at the beginning of the page.
+        /// The text at the beginning of the web page.
         said: String,
     },
     #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::backend::LARGEST_FILE / 1024 / 1024)]
@@ -103,7 +103,7 @@ pub enum StoreError {
     #[error("--store-mirror {argument}: use the form URL=DIR, such as s3://BUCKET=/srv/state")]
     BadMirror { argument: String },
     /// The environment variables for a store are incomplete or wrong.
-    #[error("the environment's settings of the store are wrong: {0}")]
+    #[error("the store's settings in the environment are wrong: {0}")]
     BadSettings(String),
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),

@@ -179,7 +179,7 @@ fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
     workload::unguard(cluster);
 }
 
-/// The start time of kubelet, in UTC and to the second, like the times of a `Turn`.
+/// The start time of kubelet, in UTC and to the second, for comparison with the times of a `Turn`.
 pub fn kubelet_runs_since(member: &Member) -> String {
     let show = [
         "systemctl",

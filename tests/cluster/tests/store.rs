@@ -217,7 +217,7 @@ impl Store {
     }
 
     fn boot_config(&self, group: &str) -> String {
-        // The example's boot config for the role of `group`. Its fields suit every group with this role.
+        // The example store's boot config for the role of `group`. The fields of this boot config suit every group with this role.
         let of = if is_control_plane(group) { CONTROL_PLANE } else { NODES };
         let example = fs::read_to_string(self.example.kube_env(of)).unwrap();
         let mut config: Value = serde_yaml::from_str(&example).unwrap();

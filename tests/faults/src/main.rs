@@ -27,7 +27,7 @@ struct Arguments {
     /// Try every case instead of a sample.
     #[arg(long)]
     all: bool,
-    /// Number of cases in the sample, shared by all kinds of faults.
+    /// Number of cases in the sample, for all kinds of faults together.
     #[arg(long, default_value_t = 60)]
     cases: usize,
     /// Seed of the random sample. Default: from the time of day.

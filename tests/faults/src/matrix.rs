@@ -82,8 +82,8 @@ pub struct Verdict {
 
 pub struct Matrix {
     scenarios: Vec<Scenario>,
-    /// The results of the runs that followed disturbed runs. The key is the scenario, whether the clock of the disturbed run
-    /// was wrong, and the tree's [`likeness`].
+    /// The results of the runs that followed disturbed runs. The key has three parts: the scenario's index, whether the clock
+    /// of the disturbed run was wrong, and the [`likeness`] of the tree after the disturbed run.
     recovered: Mutex<BTreeMap<(usize, bool, u64), Recovered>>,
 }
 

@@ -36,8 +36,8 @@ pub(super) async fn config(
         }
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
-            // Amazon's own endpoint needs TLS, and TLS needs a CA bundle. The source of the credentials may also need TLS. In this case, the
-            // source itself reports a missing CA bundle.
+            // Amazon's own endpoint needs TLS, and TLS needs a CA bundle. The source of the credentials is not checked here: if it uses
+            // TLS, it reports a missing CA bundle itself.
             require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
             let shared =
                 aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?).load().await;

@@ -231,7 +231,7 @@ fn the_error_of_an_incomplete_login_names_the_variable() {
     ] {
         assert!(
             error.kind().is_configuration()
-                && error.to_string().contains("settings of the store are wrong: OS_"),
+                && error.to_string().contains("settings in the environment are wrong: OS_"),
             "{error}"
         );
     }
