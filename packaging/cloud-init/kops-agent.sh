@@ -69,8 +69,8 @@ tell_systemd() {
 
 @ENVIRONMENT@
 
-# Container-Optimized OS mounts /opt read-only, but allows programs in /var/lib/toolbox. Flatcar may have this folder, too, so
-# only /etc/os-release shows which system this is.
+# Container-Optimized OS mounts /opt read-only, but allows programs in /var/lib/toolbox. Flatcar may also have /var/lib/toolbox,
+# so only /etc/os-release shows which system this is.
 install=/opt/kops
 if grep -qE '^ID="?cos"?$' /etc/os-release 2>/dev/null; then install=/var/lib/toolbox/kops; fi
 program=$install/bin/kops-agent
@@ -104,7 +104,7 @@ fetch() {
         bounded curl --fail --silent --show-error --location --connect-timeout 20 --speed-limit 1024 --speed-time "$silence" \
             --max-time "$longest" --max-filesize $((largest * 1048576)) --output "$2" "$1" || { [ $? -eq 22 ] && return 1; return 2; }
     elif command -v wget >/dev/null 2>&1; then
-        # Like curl, wget must try once. By default, it retries a silent server twenty times.
+        # wget must try only once, as curl does. By default, wget tries a silent server twenty times.
         within wget -q -t 1 -T "$silence" -O "$2" "$1" || { [ $? -eq 8 ] && return 1; return 2; }
     else
         fail "neither curl nor wget is installed: use an image that has one of them, or one with the kops-agent package"

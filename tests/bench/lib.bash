@@ -37,7 +37,7 @@ not_of_this_commit() {
     commit=$(git -C "$repository" rev-parse --short=12 HEAD)
     said=$("$agent" --version) || said="nothing of its version"
     [[ $said == *"($commit)"* ]] || echo "$agent says $said, and $commit is checked out"
-    # Untracked files count, because a build would include them.
+    # Untracked files count as changes, because a build would include them.
     changed=$("$repository/packaging/is-committed" 2>/dev/null) || echo "the checkout has changes, which the program may have or not: ${changed//$'\n'/, }"
 }
 
@@ -109,7 +109,7 @@ this_machine() {
     echo "$(uname -m), $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), Linux $(uname -r), $(stat -f -c %T "$1"); $(date -u +%F)"
 }
 
-# measured COMMAND...: runs the command with AT. Prints the duration in seconds and the peak memory in kB.
+# measured COMMAND...: runs COMMAND through the command in AT, such as `env`. Prints the duration in seconds and the peak memory in kB.
 measured() {
     sync
     "${AT[@]}" python3 - "$@" <<'END'

@@ -44,7 +44,7 @@ CASES_OF_RELEASE = {
     ],
 }
 
-# Cases with a second test. In the second test, the keysets keep all their keys, and not only the key that signs.
+# Cases that are tested twice. In the first test, each keyset keeps only the key that signs. In the second test, it keeps all its keys.
 WITH_NEXT = [
     "minimal-aws--master-us-test-1a--ubuntu2604-amd64",
     "privatecalico--master-us-test-1a--amzn2023-amd64",

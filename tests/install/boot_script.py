@@ -308,7 +308,7 @@ def proxies_of_the_image_reach_units_without_their_quotes():
             machine = Machine(folder / shell, programs)
             (machine.folder / "etc/environment").write_text(IMAGE_ENVIRONMENT)
             machine.boots(of(folder, mirror.url, more=["--env", "https_proxy=http://ours:1"]), shell)
-            # The lines of the image stay unchanged.
+            # The lines that the image has in /etc/environment stay unchanged.
             assert machine.read("etc/environment") == f"{IMAGE_ENVIRONMENT}https_proxy=http://ours:1\n"
             expected = "".join(f'DefaultEnvironment="{proxy}"\n' for proxy in IMAGE_PROXIES)
             drop_in = machine.read("etc/systemd/system.conf.d/kops-agent-proxy.conf")

@@ -52,8 +52,8 @@ def a_release_is_built_by_the_rust_that_is_named():
         assert code == 0 and "1.999.0 is, and is used" in said, said
         code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
         assert code == 3 and "Rust is missing" in said, said
-        # Stand-ins for rustup's proxies. Each reports the toolchain in RUSTUP_TOOLCHAIN. Without this variable, it reports 1.999.0, like a
-        # rustup override.
+        # Stand-ins for rustup's proxies. Each reports the toolchain in RUSTUP_TOOLCHAIN. Without this variable, it reports 1.999.0, as
+        # if a rustup override had chosen this toolchain.
         (folder / "installed").touch()
         for name in ["cargo", "rustc"]:
             (programs / name).write_text(f'#!/bin/sh\necho "{name} ${{RUSTUP_TOOLCHAIN-1.999.0}} (x 2026-01-01)"\n')
@@ -108,7 +108,7 @@ def a_release_is_built_only_from_its_commit():
             assert "the checkout has changes" in said and name.split("/x.rs")[0] in said, said
             provenance = [checkout / "packaging/provenance", "--architecture", OTHER, "--out", f"{folder}/provenance", file]
             assert "that no commit has" in ran(*provenance, fails=1)
-            # From a checkout with changes, no packages are made, even if the program is from the checkout's commit.
+            # From a checkout with uncommitted changes, no packages are made, even if the program is from the checkout's commit.
             assert "packages have its units" in ran(*packed, fails=1)
             if before is None:
                 file.unlink()
@@ -116,7 +116,7 @@ def a_release_is_built_only_from_its_commit():
                 file.write_text(before)
             if hidden:
                 ran(*git, "update-index", f"--no-{hidden}", name)
-        # If git cannot read the checkout's state, the checkout does not count as unchanged.
+        # If git cannot read the checkout's state, the release must fail.
         (checkout / ".git/objects").rename(checkout / ".git/away")
         (checkout / ".git/objects").mkdir()
         assert "cannot tell which" in ran(*release, f"{folder}/out", fails=1, env=environment)
@@ -191,17 +191,17 @@ def a_release_is_read_back_by_kops_rules(agent):
         small.write_bytes(program_for("amd64"))
         ran(RELEASE, "--out", folder / "two", *versions, "--program", f"amd64={small}")
         ran("sh", "-c", 'umask 077; exec "$0" "$@"', RELEASE, "--out", folder / "umask", *versions, "--program", f"amd64={small}")
-        # The same program results in the same bytes. a_release_of_a_commit tests this for the real program.
+        # Two releases of the same program have equal bytes. a_release_of_a_commit tests this for the real program.
         ran("diff", "-r", folder / "two", folder / "umask")
         for file in (folder / "umask").rglob("*"):
             assert file.stat().st_mode & (0o055 if file.is_dir() else 0o044) == (0o055 if file.is_dir() else 0o044), file
         ran(RELEASE, "copy", folder / "one", folder / "served")
         mirror = Mirror(folder / "served")
         for version, download in [("1.34.3", "nodeup"), ("1.35.2", "nodeup"), (KOPS, "nodeup"), ("1.37.0-alpha.1", "nodeup.xz")]:
-            # kOps joins the path of assets.fileRepository and the path of https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup
-            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256. The boot script of
-            # 1.36 and before downloads the program, which the server may compress. A later script downloads .xz. Both scripts check the
-            # program (pkg/model/resources/nodeup.go).
+            # kOps appends the path of https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup to assets.fileRepository
+            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go). The checksum is the first word of the .sha256 file.
+            # The boot script of kOps 1.36 and before downloads the program itself, which the server may compress. The boot script of
+            # later releases downloads the .xz file. Both verify the program's checksum (pkg/model/resources/nodeup.go).
             at = f"{mirror.url}/binaries/kops/{version}/linux/amd64"
             sha256 = ran("curl", "-sf", f"{at}/nodeup.sha256").split()[0]
             program = subprocess.run(["curl", "-sf", "--compressed", f"{at}/{download}"], capture_output=True, check=True).stdout
@@ -319,7 +319,7 @@ def a_program_is_packed_with_the_files_of_its_commit(agent):
         head, other = ran("git", "rev-parse", "HEAD", cwd=CHECKOUT).strip(), "0123456789ab"
         programs = {}
         # The checks also apply to programs of the other architecture, which do not run here. If all checks pass, the release
-        # fails because it needs the program for this machine's architecture.
+        # then fails, because the program for this machine's architecture is missing. So this error shows that the checks have passed.
         for name, says in {"own": f"0.1.0 ({head[:12]})", "other": f"0.1.0 ({other})", "development": "0.1.0 (development)", "silent": "0.1.0"}.items():
             content = agent.read_bytes().replace(version.encode(), says.encode())
             programs[name] = folder / name

@@ -109,7 +109,7 @@ pub struct KopsControllerServerOptions {
 pub struct ServerProviderOptions {
     pub aws: Option<AwsVerifierOptions>,
     pub gce: Option<GceVerifierOptions>,
-    /// Settings for the other clouds, by kOps' key for the cloud.
+    /// Settings for clouds other than AWS and GCE. The map's key is kOps' field name for the cloud.
     #[serde(flatten)]
     #[serde_with(skip_apply)]
     pub others: BTreeMap<String, Value>,

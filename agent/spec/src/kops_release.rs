@@ -124,9 +124,9 @@ impl KopsRelease {
         KopsRelease { minor }
     }
 
-    /// Whether this release can have written this configuration, by the fields that only some releases write. Releases after 1.34 always
-    /// write containerd's pause image. They write kubelet's pause image only if the cluster spec has one
-    /// (pkg/model/components/containerd.go).
+    /// Whether this release can have written this configuration. The Kubernetes version and the fields that only some releases write
+    /// decide. Releases after 1.34 always write containerd's pause image. They write kubelet's pause image only if the cluster spec
+    /// has one (pkg/model/components/containerd.go).
     fn may_have_written(self, config: &NodeupConfig) -> bool {
         let names_pause_image_as_1_34 = !config.kubelet_config.pod_infra_container_image.is_empty()
             && config.containerd_config.as_ref().is_none_or(|containerd| containerd.sandbox_image.is_none());
@@ -210,7 +210,7 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether a boot config with the addresses of kops-controllers also contains the name that their certificates have.
+    /// Whether a boot config that contains the addresses of kops-controllers also contains the DNS name in their certificates.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }
@@ -298,8 +298,8 @@ impl KopsRelease {
         !self.is_at_most(35)
     }
 
-    /// Whether kOps identifies the primary interface by its name, so that all other interfaces are for pods. Older releases instead
-    /// recognize the other interfaces by their names on Amazon Linux.
+    /// Whether kOps identifies the primary interface by its name, so that all other interfaces are for pods. kOps up to 1.35 instead finds
+    /// the interfaces for pods by their names, and only on Amazon Linux.
     pub fn knows_the_primary_interface(self) -> bool {
         !self.is_at_most(35)
     }
@@ -329,7 +329,7 @@ impl KopsRelease {
         !self.is_at_most(34)
     }
 
-    /// Whether kOps writes the machine type into the node's configuration if Cilium gets pod addresses from AWS.
+    /// Whether kOps writes the machine type into the configurations of nodes whose Cilium gets pod addresses from AWS.
     pub fn tells_cilium_the_machine_type(self) -> bool {
         !self.is_at_most(35)
     }
@@ -395,8 +395,8 @@ impl KopsRelease {
         if self.is_at_most(36) { (1, 6) } else { (2, 1) }
     }
 
-    /// Whether kOps installs a dated version of kubelet's credential provider for Google's registries, which it downloads from a separate
-    /// bucket.
+    /// Whether kOps installs a version of kubelet's credential provider for Google's registries that has a date in its name. kOps downloads
+    /// this version from a separate bucket.
     pub fn has_dated_gce_credential_provider(self) -> bool {
         self.is_at_most(34)
     }

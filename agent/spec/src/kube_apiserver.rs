@@ -30,7 +30,7 @@ pub struct KubeAPIServerConfig {
     pub secure_port: i32,
     /// `--insecure-port`: port without TLS. 0 disables the port.
     pub insecure_port: Option<i32>,
-    /// `--address`: old name of the flag for the address of the port without TLS.
+    /// `--address`: old name of `--insecure-bind-address`.
     pub address: String,
     /// `--advertise-address`: address that the API server advertises to the cluster.
     pub advertise_address: String,
@@ -39,7 +39,7 @@ pub struct KubeAPIServerConfig {
     /// `--insecure-bind-address`: address of the port without TLS.
     pub insecure_bind_address: String,
     pub enable_bootstrap_token_auth: Option<bool>,
-    /// `--enable-aggregator-routing`: send aggregated requests to the addresses of endpoints rather than to Services.
+    /// `--enable-aggregator-routing`: send requests for an aggregated API to the addresses of its endpoints, not to its Service.
     pub enable_aggregator_routing: Option<bool>,
     /// `--admission-control`: admission plugins, in order. Deprecated: use `--enable-admission-plugins`.
     pub admission_control: Vec<String>,
@@ -150,7 +150,7 @@ pub struct KubeAPIServerConfig {
     pub authorization_rbac_super_user: Option<String>,
     /// `--encryption-provider-config`: file that configures encryption in etcd.
     pub encryption_provider_config: Option<String>,
-    /// `--experimental-encryption-provider-config`: old name of the flag for the file that configures encryption in etcd.
+    /// `--experimental-encryption-provider-config`: old name of `--encryption-provider-config`.
     pub experimental_encryption_provider_config: Option<String>,
     /// `--requestheader-username-headers`: headers with the user's name, from an authenticating proxy.
     pub requestheader_username_headers: Vec<String>,

@@ -36,7 +36,7 @@ pub struct KubeControllerManagerConfig {
     /// `--node-cidr-mask-size`: prefix length of a node's range of pod addresses.
     #[serde(rename = "nodeCIDRMaskSize")]
     pub node_cidr_mask_size: Option<i32>,
-    /// `--configure-cloud-routes`: configure routes to pods in the cloud.
+    /// `--configure-cloud-routes`: add routes to the nodes' ranges of pod addresses to the cloud's network.
     pub configure_cloud_routes: Option<bool>,
     /// `--controllers`: controllers to run. `*` means the default controllers, and `-name` disables the
     /// controller `name`.
@@ -80,7 +80,7 @@ pub struct KubeControllerManagerConfig {
     pub horizontal_pod_autoscaler_tolerance: Option<Quantity>,
     /// `--horizontal-pod-autoscaler-use-rest-clients`: read metrics through the API.
     pub horizontal_pod_autoscaler_use_rest_clients: Option<bool>,
-    /// `--experimental-cluster-signing-duration`: old name of the flag for the lifetime of signed certificates.
+    /// `--experimental-cluster-signing-duration`: old name of `--cluster-signing-duration`.
     pub experimental_cluster_signing_duration: Option<Duration>,
     /// `--cluster-signing-duration`: lifetime of signed certificates.
     #[serde(rename = "ClusterSigningDuration")]

@@ -156,7 +156,7 @@ pub struct KubeletConfigSpec {
     pub volume_stats_agg_period: Option<Duration>,
     /// Whether the kubelet refuses to start on a machine with swap.
     pub fail_swap_on: Option<bool>,
-    /// `--experimental-allowed-unsafe-sysctls`: old name of the flag for the unsafe sysctls that pods may set.
+    /// `--experimental-allowed-unsafe-sysctls`: old name of `--allowed-unsafe-sysctls`.
     pub experimental_allowed_unsafe_sysctls: Vec<String>,
     pub allowed_unsafe_sysctls: Vec<String>,
     /// `--streaming-connection-idle-timeout`: idle time after which the kubelet closes exec, attach and port-forward connections.

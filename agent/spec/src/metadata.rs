@@ -39,7 +39,7 @@ pub(crate) fn parse_object(
     Ok((document, version))
 }
 
-/// The API version of a document. Fails if the document has a kind other than `wanted_kind`. A document may lack a kind.
+/// The API version of a document. Fails if the document's kind is not `wanted_kind`. A missing kind is accepted.
 pub(crate) fn version_of(document: &Value, url: &str, wanted_kind: &str) -> Result<ApiVersion, SpecError> {
     let header: Header = super::yaml::from_document(document, url)?;
     if !header.kind.is_empty() && header.kind != wanted_kind {

@@ -45,36 +45,26 @@ pub struct NetworkingSpec {
     pub isolate_control_plane: Option<bool>,
     /// Plugin: the classic network of Kubernetes before 1.4.
     pub classic: Option<ClassicNetworkingSpec>,
-    /// Plugin: kubenet.
     pub kubenet: Option<KubenetNetworkingSpec>,
     /// Plugin: a network that the user installs on top of kubenet.
     pub external: Option<ExternalNetworkingSpec>,
     /// Plugin: a CNI plugin that the user installs.
     pub cni: Option<CNINetworkingSpec>,
-    /// Plugin: Kopeio.
     pub kopeio: Option<KopeioNetworkingSpec>,
-    /// Plugin: Weave.
     pub weave: Option<WeaveNetworkingSpec>,
-    /// Plugin: Flannel.
     pub flannel: Option<FlannelNetworkingSpec>,
-    /// Plugin: Calico.
     pub calico: Option<CalicoNetworkingSpec>,
-    /// Plugin: Canal.
     pub canal: Option<CanalNetworkingSpec>,
-    /// Plugin: kube-router.
     pub kube_router: Option<KuberouterNetworkingSpec>,
-    /// Plugin: Romana.
     pub romana: Option<RomanaNetworkingSpec>,
     /// Plugin: the Amazon VPC CNI.
     #[serde(rename = "amazonVPC")]
     pub amazon_vpc: Option<AmazonVPCNetworkingSpec>,
-    /// Plugin: Cilium.
     pub cilium: Option<CiliumNetworkingSpec>,
     /// Plugin: Lyft's CNI for VPCs.
     pub lyftvpc: Option<LyftVPCNetworkingSpec>,
     /// Plugin: alias IPs of Google Cloud.
     pub gcp: Option<GCPNetworkingSpec>,
-    /// Plugin: kindnet.
     pub kindnet: Option<KindnetNetworkingSpec>,
 }
 

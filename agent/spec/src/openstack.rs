@@ -65,7 +65,7 @@ pub struct OpenstackBlockStorageConfig {
     pub csi_plugin_image: String,
     /// Whether a volume is created in the zone of its pod.
     pub csi_topology_support: Option<bool>,
-    /// Name of the cluster in the metadata of volumes.
+    /// Cluster name that volumes have in their metadata.
     pub cluster_name: String,
 }
 

@@ -45,7 +45,7 @@ const NAMES: [&str; 4] = ["kind", "apiVersion", "resources", "name"];
 #[derive(Clone, Default)]
 pub struct Redactor {
     secrets: BTreeSet<String>,
-    /// The free text to hide, except for values that are also in `public`.
+    /// Texts that are hidden like free text ([`crate::free_text`]), except for values that are also in `public`.
     free_text: BTreeSet<String>,
     public: BTreeSet<String>,
     /// Finds all hidden values in one pass. It is built at its first use. The inner `None` means that it could not be built.
@@ -59,8 +59,8 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Also hides this value, and each line of it that has at least `SHORTEST_PART` bytes. Also hides these texts in the form that JSON
-    /// escapes give them, and the whole value in base64.
+    /// Also hides this value, and each line of it that has at least `SHORTEST_PART` bytes. Also hides the JSON-escaped form of these texts,
+    /// and the base64 form of the whole value.
     #[must_use]
     pub fn hiding(mut self, value: &str) -> Redactor {
         self.secrets.extend(spellings(value));
@@ -98,7 +98,7 @@ impl Redactor {
     }
 
     /// Also hides the value of a program's environment variable. The value of a login variable is hidden as a secret. Any other value may be
-    /// from the operator, so it is hidden like other free text. Of such a value, [`Redactor::showing`] can make parts visible.
+    /// from the operator, so it is hidden as free text. [`Redactor::showing`] can make parts of free text visible, but not of a secret.
     #[must_use]
     pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
         let redactor = self.hiding_passwords(&variables::as_url(name, value));
@@ -213,7 +213,7 @@ impl Redactor {
             });
             text = shown;
         }
-        // A secret may remain after the last round, so the whole text is hidden.
+        // After the last round of replacements, the text may still contain a secret. So the whole text is hidden.
         MARK.to_owned()
     }
 }
@@ -247,7 +247,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(ends).filter(|word| !word.is_empty())
 }
 
-/// A text as it is between the quotes of a JSON string.
+/// Escapes a text for use between the quotes of a JSON string.
 fn json_escaped(text: &str) -> String {
     let quoted = Value::String(text.to_owned()).to_string();
     quoted[1..quoted.len() - 1].to_owned()

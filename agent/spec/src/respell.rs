@@ -67,9 +67,9 @@ pub(crate) struct Respelling<'a> {
     source_file: &'a str,
     /// The past moves, by destination path. Each item has the number of the move, and the path from which the value came.
     done: BTreeMap<String, Vec<(usize, String)>>,
-    /// The number of past moves.
+    /// The number of moves that were applied so far.
     moves: usize,
-    /// The `from` paths of all past moves.
+    /// The `from` paths of all moves that were applied so far.
     sources: Vec<&'static str>,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Respelling<'a> {
 
     /// The fields under `spec` that `T` does not know, with their names in the user's file.
     pub(crate) fn ignored<T: serde::de::DeserializeOwned>(&self) -> Vec<String> {
-        // A move may empty a mapping. An emptied mapping is not reported, because its fields are known.
+        // If moves have taken all fields out of a mapping, the mapping is not reported, because its fields are known.
         let is_emptied = |field: &String| {
             let is_above =
                 |from: &&str| from.strip_prefix(field).is_some_and(|rest| rest.starts_with(['.', '[']));

@@ -83,7 +83,7 @@ pub fn additional_parts_of_machine(user_data: &[u8]) -> Option<String> {
     Some(digest_of_parts(found.iter().map(|(name, kind, body)| (*name, *kind, &**body))))
 }
 
-/// A digest of the names, types and contents of parts. The digest is short, because many users can read the digest and a
+/// A digest of the names, types and contents of these parts of user-data. The digest is short, because many users can read the digest and a
 /// content may be secret. A short digest shows a change, but does not reveal the content.
 fn digest_of_parts<'a>(parts: impl Iterator<Item = (&'a str, &'a str, &'a str)>) -> String {
     // The contents are trimmed, because a MIME message adds a line break to each content.

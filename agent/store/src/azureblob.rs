@@ -33,7 +33,7 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 use listing::Page;
 
-/// The variable with the storage account for all URLs. Older kOps releases set it.
+/// The variable with the storage account for URLs of the older form, which name no account. Older kOps releases set the variable.
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT";
 /// The variable with the URL of the account's blob service, as `az storage` reads it.
 const ENDPOINT_VARIABLE: &str = "AZURE_STORAGE_SERVICE_ENDPOINT";
@@ -301,7 +301,8 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
     })
 }
 
-/// Advice for a 403 whose reason is not a missing role. For a missing role, Azure's code is `AuthorizationPermissionMismatch`.
+/// Advice for a 403 with this error code of Azure. `None` for all other codes, such as `AuthorizationPermissionMismatch`, which means that a
+/// role is missing.
 fn advice(code: &str) -> Option<&'static str> {
     match code {
         "" => Some("this is no answer of Azure's storage: check the proxy and DNS"),

@@ -97,8 +97,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// The names directly below a folder, sorted and without duplicates. Empty if the folder does not exist.
     fn list<'a>(&'a self, folder: &'a Place) -> BackendFuture<'a, Vec<String>>;
 
-    /// The files below a folder whose relative paths lie between `first` and `last`, both included. The value of each file is a version
-    /// text, which changes with the file's content.
+    /// The files below a folder whose relative paths lie between `first` and `last`, both included. Returns a version text for
+    /// each relative path. The version text changes with the file's content.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,

@@ -62,7 +62,7 @@ pub enum StoreError {
     )]
     Page {
         url: String,
-        /// The text at the beginning of the page.
+        /// The text at the beginning of the web page.
         said: String,
     },
     #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::backend::LARGEST_FILE / 1024 / 1024)]
@@ -74,7 +74,7 @@ pub enum StoreError {
         problem: String,
     },
     #[error(
-        "{url}: {scheme}:// stores are not supported yet; supported are {}, and a copy of any store in a folder with --store-mirror \
+        "{url}: {scheme}:// stores are not supported yet; supported are {}; copy any other store to a folder and use --store-mirror \
          URL=DIR",
         supported
     )]
@@ -85,7 +85,8 @@ pub enum StoreError {
         supported: String,
     },
     #[error(
-        "{url}: {scheme}:// is no state store of a node: {reason}; or give a copy with --store-mirror URL=DIR"
+        "{url}: {scheme}:// is no state store of a node: {reason}; or copy the store to a folder \
+         and use --store-mirror URL=DIR"
     )]
     NeverRead {
         url: String,
@@ -96,13 +97,13 @@ pub enum StoreError {
     /// The agent needs the list of a folder, but this kind of store has no lists.
     #[error(
         "{url}: the list of this folder is needed, but {scheme}:// stores have no lists; use a store \
-         that has lists, or a copy with --store-mirror URL=DIR"
+         that has lists, or copy this store to a folder and use --store-mirror URL=DIR"
     )]
     NoLists { url: String, scheme: &'static str },
     #[error("--store-mirror {argument}: use the form URL=DIR, such as s3://BUCKET=/srv/state")]
     BadMirror { argument: String },
     /// The environment variables for a store are incomplete or wrong.
-    #[error("the environment's settings of the store are wrong: {0}")]
+    #[error("the store's settings in the environment are wrong: {0}")]
     BadSettings(String),
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),

@@ -33,7 +33,7 @@ pub(crate) fn rights(_: &str, _: &str) -> String {
     READ_ACCESS.to_owned()
 }
 
-/// The right to read a file of this machine.
+/// The permission to read a file of this machine, as errors name it.
 pub(crate) const READ_ACCESS: &str = "read access";
 
 impl Backend for Folder {

@@ -32,24 +32,24 @@ const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum size of a page of a list, in bytes. One page has a thousand names.
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
-/// The maximum number of pages of a list. No state store has so many pages.
+/// The maximum number of pages of a list. The list of a state store never needs so many pages.
 const MOST_PAGES: usize = 1000;
 /// A header in every response of Google's storage. It shows whether a response is from Google. An error code cannot show this, because an
 /// error in text form (`alt=media`) has no code.
 const UPLOAD_ID: &str = "x-guploader-uploadid";
-/// The maximum size of a response with an object's size, in bytes.
+/// The maximum length of the response to a request for an object's size, in bytes.
 const LARGEST_METADATA: u64 = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Gs {
     client: Client,
-    /// The base URL with the version of the API.
+    /// The base URL of the storage API, which includes the API's version.
     endpoint: String,
     retries: Retries,
     tokens: Tokens,
 }
 
-/// A page of the names of objects.
+/// A page of a list of objects.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Page {
@@ -96,7 +96,7 @@ impl Backend for Gs {
         })
     }
 
-    /// Returns the generations of objects as versions.
+    /// The version of an object is its generation.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,

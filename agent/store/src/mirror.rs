@@ -9,8 +9,8 @@ use super::folder;
 
 /// A folder that replaces everything below `url`.
 ///
-/// A URL cannot lead out of the folder. Links in the folder are allowed to lead out of it, because the operator made
-/// them.
+/// A URL with `..` below `url` is rejected, because it could lead out of the folder. Links in the folder may lead out of it, because the
+/// operator made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreMirror {
     /// The mirrored URL, without a trailing slash.

@@ -151,7 +151,7 @@ impl Backend for S3 {
                 if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
                     return Ok(versions);
                 }
-                // S3 sorts the names. If a page does not advance, the list never ends.
+                // S3 sorts the names. If the last name of a page is not after the previous page's last name, the list never ends.
                 if start_after <= before || versions.len() > MOST_NAMES {
                     break;
                 }
@@ -294,8 +294,8 @@ fn version(object: &Object) -> String {
     }
 }
 
-/// Requests the region of a bucket from S3, if a redirect does not contain the region. Two regions have special names: an empty name means
-/// us-east-1, and `EU` means eu-west-1.
+/// Asks S3 for the region of a bucket. The caller needs this request only if S3's redirect does not contain the region. In the answer, an
+/// empty or missing name means us-east-1, and `EU` means eu-west-1.
 async fn region_by_asking(client: &Client, bucket: &str) -> Result<Region, S3Failure> {
     let answer = client.get_bucket_location().bucket(bucket).send().await?;
     Ok(Region::new(match answer.location_constraint().map(|region| region.as_str().to_owned()) {

@@ -21,7 +21,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
     open_with(setup, ResponseChecksumValidation::WhenSupported)
 }
 
-/// Opens an S3 server without requesting checksums (upstream: `buildLinodePath`).
+/// Opens a store on an S3 server, without requesting checksums of the responses (upstream: `buildLinodePath`).
 pub(crate) fn without_checksums(setup: Setup) -> Opening {
     open_with(setup, ResponseChecksumValidation::WhenRequired)
 }

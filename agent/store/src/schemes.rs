@@ -82,11 +82,12 @@ const S3_LIKE: Scheme = Scheme {
     variables: s3::VARIABLES,
 };
 
-/// The scheme without encryption. Anyone on the network path can read and change the files. So a state store may not use this scheme, and
-/// only files that an operator names may use it.
+/// The scheme without encryption. Anyone on the network path can read and change the files. So a state store may not use this scheme. Only
+/// the URL of a file that an operator names, such as an add-on, may use it.
 const IN_CLEAR: &str = "http";
 
-/// Schemes that kOps uses, but from which nodes read no files. Each entry has the reason and the remedy.
+/// URL schemes that kOps supports, but that kops-agent rejects for state stores. Each entry has the scheme, and a text with the reason
+/// and the remedy.
 const NEVER_READ: [(&str, &str); 3] = [
     (
         IN_CLEAR,
@@ -120,8 +121,8 @@ pub(crate) struct Scheme {
     variables: &'static [&'static [&'static str]],
 }
 
-/// The environment variables that only stores read, in groups without duplicates. A group has an effect only if its first variable is set.
-/// The list omits variables that a cloud also reads.
+/// The environment variables that the agent reads only for stores, in groups without duplicates. A group has an effect only if its first
+/// variable is set. The list omits variables that the agent also reads for a cloud.
 pub fn variables() -> Vec<&'static [&'static str]> {
     let mut groups = Vec::new();
     for group in SCHEMES.iter().flat_map(|scheme| scheme.variables) {
@@ -141,7 +142,7 @@ fn in_bucket(rest: &str) -> Result<Split<'_>, Misspelt> {
     }
 }
 
-/// The index of the URL's scheme in `SCHEMES`, and the URL's place in that store. An absolute path means a `file://` URL.
+/// The index of the URL's scheme in `SCHEMES`, and the file or folder that the URL names. An absolute path means a `file://` URL.
 pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
     let (name, rest) = match url.split_once("://") {
         _ if url.starts_with('/') => ("file", url),

@@ -150,7 +150,7 @@ impl Backend for Swift {
 }
 
 impl Swift {
-    /// Makes a backend for the object storage of the project in the environment variables.
+    /// Makes a backend for the object storage of the OpenStack project that the environment variables name.
     pub(super) fn new(retries: Retries) -> Result<Swift, StoreError> {
         let settings =
             Settings::of_environment().map_err(|error| StoreError::BadSettings(error.to_string()))?;
@@ -260,8 +260,8 @@ fn no_login(error: ApiError) -> Failure {
     }
 }
 
-/// Returns a successful response, and converts any other response into a failure. A 404 means that the object is missing only if it is from
-/// Swift, because another server, such as a proxy, may also send a 404.
+/// Returns a successful response, and converts any other response into a failure. Another server, such as a proxy, may also send a 404. So
+/// only a 404 from Swift itself counts as a missing object.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     let is_swifts = TRANSACTION.iter().any(|name| answer.headers().contains_key(*name));
     Err(match (answer.status(), answer.status().as_u16()) {

@@ -26,7 +26,7 @@ pub const FOLLOW: &str = "kops-agent-follow.service";
 const PROGRAM_FILE: &str = "kops-agent/program.yaml";
 /// The operator's copy of the program file, on the control plane.
 const OPERATORS: &str = "/root/program.yaml";
-/// The annotations in which a Node reports its kops-agent.
+/// The annotations of a Node with the version of its kops-agent, and with the SHA-256 of the agent's program.
 const VERSION: &str = "kops-agent/version";
 pub const PROGRAM: &str = "kops-agent/program";
 

@@ -80,7 +80,7 @@ pub const SPARE: Plan = Plan { name: "spare", id: "i-0d3a0c0ffee000004", group: 
 /// The software of a cluster when its machines are powered on.
 pub struct Software {
     pub releases: Releases,
-    /// The version of kOps that wrote the state store. `None` if the example store's kOps wrote it.
+    /// The version of kOps that wrote the state store. `None` means the kOps version of the example store.
     pub kops: Option<&'static str>,
     /// Publishes the downloads and images that the mirror and the registry lack. `folder` is a folder of the mirror.
     pub publish: fn(&Software, folder: &Path, world: &World),

@@ -12,7 +12,7 @@ use crate::upgrade::write;
 use crate::world::World;
 use crate::{kops_upgrade, workload};
 
-/// The store of kOps 1.35, with Debian's containerd 1.7. kOps 1.36 installs only containerd 2.
+/// The store of kOps 1.35, with Debian's containerd 1.7. The test needs kOps 1.35, because kOps 1.36 installs only containerd 2.
 pub fn of_containerd_1() -> Software {
     let old = kops_upgrade::of_old_kops();
     let releases = Releases { containerd: programs().releases.containerd, ..old.releases };

@@ -89,7 +89,7 @@ fn reported_boots(cluster: &Cluster, member: &Member) -> BTreeSet<String> {
 /// A window that opens in three days.
 fn closed_window() -> String {
     let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
-    // 1970-01-01 was a Thursday.
+    // `days` counts from 1970-01-01, a Thursday. So the first 3 is the index of Thursday. The second 3 means three days from now.
     let day = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"][usize::try_from(days + 3 + 3).unwrap() % 7];
     format!("{day} 00:00-01:00 UTC")
 }

@@ -18,8 +18,8 @@ const AWAY: Duration = Duration::from_secs(20);
 pub const CONTROLLER: &str = "kops-agent-controller.service";
 
 /// While the drains of both workers wait for a PodDisruptionBudget, the controller is killed, the API server is unreachable for some time,
-/// and one worker reboots. The rollout's orders to the workers stay unchanged. When the budget allows evictions, the rollout ends as done.
-/// Then no Node is cordoned, and no node has a slot.
+/// and one worker reboots. The rollout's orders to the workers stay unchanged. When the budget allows evictions, the rollout reaches
+/// the phase `done`. Then no Node is cordoned, and no node has a slot.
 pub fn a_rollout_outlives_disturbances(cluster: &Cluster) {
     let workers = [cluster.of_group(NODES), cluster.of_group(BATCH)];
     let orders = begin(cluster, GUARDED, "47");

@@ -18,7 +18,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::cluster::Cluster;
 use crate::liars::Newcomer;
 
-/// The timeout for a slot or a certificate.
+/// Maximum time to wait for a slot or a certificate.
 const TIMEOUT: Duration = Duration::from_secs(280);
 /// The first pause between two requests for a slot. Later pauses grow up to `LONGEST_PAUSE`. An agent makes longer pauses, but the server's
 /// rate limit also allows these shorter ones.
@@ -30,7 +30,7 @@ const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 /// The annotation in which a rollout writes its order to a Node. An order is a command to the node.
 pub const ORDER: &str = "kops-agent/follow";
-/// The annotation of a Node with the outcome of the order, as the node reports it.
+/// The annotation in which a node reports the outcome of the rollout's order.
 pub const OUTCOME: &str = "kops-agent/followed";
 /// The hash of a configuration that no group has.
 pub const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
@@ -76,7 +76,7 @@ impl FakeNode {
         self.until_told(cluster, "release", max_unavailable, false);
     }
 
-    /// Waits until a slot is free, and takes it.
+    /// Repeats the request for a slot until the server grants it.
     pub fn waits_for_a_slot(&self, cluster: &Cluster, max_unavailable: u32) {
         self.until_told(cluster, "acquire", max_unavailable, true);
     }
@@ -239,7 +239,7 @@ fn certificate_of(cluster: &Cluster, client: &Client, newcomer: &Newcomer) -> St
             return certificates["Certs"]["kubelet"].as_str().unwrap().to_owned();
         }
         assert!(begun.elapsed() < TIMEOUT, "no certificate is given: {answer:?}");
-        // The server accepts a token only once. Two tokens of the same second are equal, so the next request waits a second.
+        // The server accepts a token only once. Two tokens from the same second are equal. So the next request waits one second.
         thread::sleep(FIRST_PAUSE);
     }
 }

@@ -45,7 +45,7 @@ pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     ordered::change_max_pods(cluster, "46");
     let current = ordered::hash_of(cluster, BATCH);
     fake_nodes::at_work(&fakes, acts(cluster, &fakes, &current), || {
-        // All of `batch` may change at a time, so that each liar gets an order.
+        // All nodes of `batch` may change at the same time, so that each liar gets an order.
         start(cluster, "5");
         others_are_done_before_liars_fail(cluster);
         for member in &cluster.members {
@@ -62,8 +62,8 @@ pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     fake_nodes::leave(cluster, &fakes[..1]);
 }
 
-/// If only one node of each group may change at a time, the first liar blocks its group until it has failed. The other groups are done
-/// before this liar fails. No second liar gets an order. An abort ends the rollout.
+/// If only one node of each group may change at a time, the first lying node blocks its group until it has failed. The other groups
+/// are done before this node fails. No second lying node gets an order from the rollout. An abort ends the rollout.
 fn a_liar_holds_only_its_group(cluster: &Cluster, fakes: &[FakeNode]) {
     ordered::change_max_pods(cluster, "45");
     let current = ordered::hash_of(cluster, BATCH);

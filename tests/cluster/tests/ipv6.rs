@@ -115,7 +115,7 @@ pub fn there_is_no_ipv4(cluster: &Cluster) {
     assert_eq!(api_server["endpoints"][0]["addresses"], at, "{api_server:#}");
 }
 
-/// A worker that has a prefix requests no second prefix when it reboots. Its pods have addresses from its prefix.
+/// A worker that has an IPv6 prefix requests no second prefix when it reboots. Its pods have addresses from its prefix.
 pub fn a_worker_keeps_its_prefix(cluster: &Cluster) {
     let worker: &Member = &cluster.workers()[0];
     life::reboots(cluster, worker);

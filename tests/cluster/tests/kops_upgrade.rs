@@ -24,7 +24,7 @@ pub fn of_old_kops() -> Software {
     Software { releases, kops: Some(OLD), publish, packages: None }
 }
 
-/// Publishes kOps' own programs, and the built images with the tags of Kubernetes 1.34. The mirror already has kubelet 1.34.
+/// Publishes kOps' own programs, and the images of `tests/kube/build` with tags of Kubernetes 1.34. The mirror already has kubelet 1.34.
 fn publish(software: &Software, folder: &Path, world: &World) {
     for (path, content) in [OLD, NEW].into_iter().flat_map(released_store::downloads) {
         write(&folder.join(&path[1..]), &content);

@@ -34,9 +34,9 @@ pub fn release_before() -> Software {
     }
 }
 
-/// The control planes change to the new release first, one after another. When the first worker gets its order, every API server runs
-/// the new release. The workers are drained. At any time, at most one node of each group of workers and at most one control plane has
-/// a slot. No request to a workload with a PodDisruptionBudget fails, and no Node is lost.
+/// The control planes change to the new release first, one after another. Before the rollout gives the first worker its order, every
+/// API server runs the new release. The workers are drained. At any time, at most one node of each group of workers and at most one
+/// control plane has a slot. No request to a workload with a PodDisruptionBudget fails, and no Node is lost.
 pub fn a_minor_release_is_taken_up(cluster: &Cluster, before: &Software) {
     let (old, new) = (&before.releases.kubernetes, &assets().releases.kubernetes);
     all_run(cluster, old);

@@ -20,7 +20,7 @@ const HEALTH_TIMEOUT: &str = "30";
 /// The seconds between a node's change and the rollout's check of its pods. The default of one minute would make this test slower.
 pub const CHECK_PODS_AFTER: [&str; 2] = ["--check-pods-after", "3"];
 const KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
-/// The numbers of the Nodes without machines, one Node for each group of workers. Each scenario has its own numbers.
+/// The numbers of the Nodes without machines. Each scenario has two such Nodes, one in each group of workers, and its own numbers.
 const OF_ROLLOUT: [u8; 2] = [41, 42];
 const OF_STOPPED: [u8; 2] = [43, 44];
 const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
@@ -31,7 +31,7 @@ const BESIDE_RESTARTS: Duration = Duration::from_secs(10);
 
 /// All nodes apply the setting. The control plane is first. The two workers, which are the canaries, are next. In each group of workers, a
 /// Node without a machine is last. The workers are drained: their pods end slowly, and a PodDisruptionBudget keeps one of them running. No
-/// request to these pods fails. The user-data stays. A second rollout, without drains, is measured.
+/// request to these pods fails. The user-data stays unchanged. A second rollout, without drains, is measured.
 pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     let before = boot_configs(cluster);
     let witness = Witness::begins(cluster);
@@ -145,7 +145,7 @@ fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     }
 }
 
-/// The time at which a Node got its last order.
+/// The time `at` in the rollout's order to a Node.
 pub fn ordered_at(cluster: &Cluster, node: &str) -> String {
     fake_nodes::order(cluster, node).unwrap()["at"].as_str().unwrap().to_owned()
 }
@@ -161,7 +161,7 @@ pub fn said_by_orders(member: &Member) -> String {
     member.machine.run(&["journalctl", "--no-pager", "--unit", "kops-agent-follow.service"])
 }
 
-/// The group for which an instance group's nodes take slots. All control planes share one slot.
+/// The group name in the slots of an instance group's nodes. All control planes share one slot, whose group name is `control-plane`.
 fn slots_of(group: &str) -> &str {
     if store::is_control_plane(group) { "control-plane" } else { group }
 }

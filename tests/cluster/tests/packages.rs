@@ -22,7 +22,7 @@ use crate::{agent, ordered, workload};
 pub const MACHINES: [Plan; 2] = [cluster::MACHINES[0], cluster::MACHINES[1]];
 /// The path of kops-agent after its package is installed.
 pub const PROGRAM: &str = "/usr/bin/kops-agent";
-/// In a new control plane, components may restart. So the first rollout begins when no process has begun or ended for this time.
+/// In a new control plane, components may restart. So the first rollout waits until no process has begun or ended for this long.
 const STEADY: Duration = Duration::from_secs(20);
 /// While this file exists, dpkg pauses between unpacking and configuring kops-agent ([`hold_dpkg`]).
 const HOLD: &str = "/run/hold-dpkg";
@@ -146,8 +146,8 @@ pub fn packages_are_upgraded_and_downgraded(cluster: &Cluster, packages: &Packag
     workload::logs_are_read(cluster);
 }
 
-/// The process that carries out the control plane's order is killed when dpkg has unpacked the packages, but has not configured them yet.
-/// dpkg continues. The next process waits until dpkg ends, and completes the order.
+/// The process that carries out the order to the control plane is killed after dpkg has unpacked the packages, but before dpkg
+/// configures them. dpkg continues. The next process waits until dpkg ends, and completes the order.
 pub fn an_installation_outlives_its_process(cluster: &Cluster, packages: &Packages) {
     let machine = cluster.control_plane();
     let before = agents::processes(cluster);

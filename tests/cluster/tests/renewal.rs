@@ -85,7 +85,7 @@ fn grow_old(cluster: &Cluster, worker: &Member) {
     machine.run(&["systemctl", "daemon-reload"]);
 }
 
-/// A certificate that the cluster's CA issued long ago, with its key.
+/// Issues a certificate of the cluster's CA that expires after [`LEFT`], as if it were old. Returns the certificate and its private key.
 fn issued(
     cluster: &Cluster,
     name: &str,

@@ -81,7 +81,7 @@ pub fn paced(cluster: &Cluster) {
     leave(cluster, &fakes);
 }
 
-/// Lets the Nodes without machines join. The first half is in the group `nodes`, and the second half in `batch`.
+/// Lets fake Nodes join the cluster: the first half in the group `nodes`, and the second half in the group `batch`.
 fn join(cluster: &Cluster) -> Vec<FakeNode> {
     let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
     let fakes: Vec<FakeNode> = (0..FAKES * 2)
@@ -179,7 +179,7 @@ fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
     workload::unguard(cluster);
 }
 
-/// The start time of kubelet, in UTC and to the second, like the times of a `Turn`.
+/// The start time of kubelet, in UTC and to the second, for comparison with the times of a `Turn`.
 pub fn kubelet_runs_since(member: &Member) -> String {
     let show = [
         "systemctl",

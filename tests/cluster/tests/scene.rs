@@ -86,8 +86,8 @@ pub fn machines_are_reported(cluster: &Cluster) {
             let node = cluster.get("node", member.id)?;
             let reported = report(&node, "kops-agent/machine");
             if reported.is_null() {
-                // If the metadata service does not answer within a second, a report has no machine type. So the test sends a
-                // second report.
+                // If the metadata service does not answer within 1 s, a report has no machine type. So the test sends another
+                // report.
                 member.machine.try_run(&[AGENT, "fleet", "tell"]);
             }
             (reported["machineType"] == machine_type.as_str()).then_some(())
@@ -104,7 +104,7 @@ pub fn nodes_have_the_labels_of_all_groups(cluster: &Cluster) {
     }
 }
 
-/// Whether a Node has the labels that kOps gives to all instance groups: the group's name and role.
+/// Whether a Node has the two labels that kOps sets on the Nodes of every instance group: the group's name and the role.
 pub fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
     let labels = &node["metadata"]["labels"];
     let role = if member.is_control_plane() { "control-plane" } else { "node" };

@@ -93,21 +93,20 @@ impl Store {
         fs::create_dir_all(pod.parent().unwrap()).unwrap();
         fs::write(pod, &self.channels_pod).unwrap();
         released_store::write_as(&self.example, kops).unwrap();
-        // kOps up to 1.35 writes the configuration of containerd 1, in which the plugin has a different name. An operator who upgrades kOps
-        // must rename the plugin in this setting.
+        // kOps up to 1.35 writes the configuration of containerd 1. In the configuration of containerd 2, the CRI plugin has a different
+        // name. So an operator who upgrades kOps must rename the plugin in this setting.
         let [of_1, of_2] = [CRI_OF_1, CRI_OF_2].map(|plugin| format!("{plugin}.{OOM_SCORE}"));
         let (plugin, other) = if kops < "1.36" { (of_1, of_2) } else { (of_2, of_1) };
         self.configure_containerd(&format!("{{'{plugin}': 'true', '{other}': null}}"));
     }
 
-    /// Merges settings into `spec.containerd.configAdditions`.
     fn configure_containerd(&self, settings: &str) {
         let patch = format!("{{spec: {{containerd: {{configAdditions: {settings}}}}}}}");
         self.merge("cluster-completed.spec", &patch);
     }
 
-    /// Adds a copy of the example's control-plane group for each control plane. The etcds of all control planes are members of one etcd
-    /// cluster.
+    /// Adds an instance group for each control plane, as a copy of the example store's control-plane group. The etcds of all control planes
+    /// are members of one etcd cluster.
     fn put_control_planes(&self, groups: &[(&str, IpAddr)]) {
         let example = fs::read_to_string(self.path(&format!("instancegroup/{CONTROL_PLANE}"))).unwrap();
         for (number, (group, _)) in groups.iter().enumerate() {
@@ -218,7 +217,7 @@ impl Store {
     }
 
     fn boot_config(&self, group: &str) -> String {
-        // The example's boot config for the role of `group`. Its fields suit every group with this role.
+        // The example store's boot config for the role of `group`. The fields of this boot config suit every group with this role.
         let of = if is_control_plane(group) { CONTROL_PLANE } else { NODES };
         let example = fs::read_to_string(self.example.kube_env(of)).unwrap();
         let mut config: Value = serde_yaml::from_str(&example).unwrap();

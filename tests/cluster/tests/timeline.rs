@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
-/// The maximum ratio of two times until the last Node is Ready: the time of a new cluster, divided by the time of machines that already have
-/// all files and images.
+/// The maximum of the ratio A / B. A is the time from power-on until the last Node of a new cluster is Ready. B is the same time for
+/// machines that already have all files and images ([`floor`]).
 pub const RATIO: f64 = 1.5;
 /// The units of the agent and of the boot script. [`floor`] boots the machines without these units.
 const OURS: [&str; 4] = [
@@ -40,7 +40,8 @@ impl Row {
     }
 }
 
-/// The rows for a new cluster, from the journals of its machines.
+/// One [`Row`] for each machine of a new cluster. `ready` has the times at which the Nodes became Ready. The other times come from the
+/// machines' journals.
 pub fn rows(cluster: &Cluster, ready: &[(&'static str, Duration)]) -> Vec<Row> {
     let row = |(member, (_, ready)): (&Member, &(&str, Duration))| {
         let entries = journal(member, "kops-configuration.service");
@@ -105,8 +106,8 @@ pub fn table(rows: &[Row]) -> String {
     table
 }
 
-/// A table of the rows, with one more column for the durations of [`floor`]. The line below the table has, for the new cluster and for
-/// [`floor`], the time until the last Node was Ready, and the ratio of both times.
+/// Like [`table`], with one more column: the time that each machine took in [`floor`]. The line below the table shows when the last Node of
+/// the new cluster was Ready, when the last Node was Ready in [`floor`], and the ratio of both times.
 pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String {
     let mut table = format!("{HEADS} Ready with all on its disk, s |\n{RULES} ---: |\n");
     for (row, (_, alone)) in rows.iter().zip(floor) {

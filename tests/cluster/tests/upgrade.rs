@@ -23,7 +23,7 @@ const PROGRAMS: [&str; 6] =
     ["kubelet", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"];
 
 /// One rollout installs the new release first on the control plane, then on the workers. Each machine changes in a disruption slot. Pods
-/// of workers keep running, because no node is drained for a patch release. The user-data stays.
+/// of workers keep running, because no node is drained for a patch release. The user-data does not change.
 pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     let old = assets().releases.kubernetes.clone();
     let new = next_patch(&old);
@@ -75,7 +75,7 @@ pub fn api_servers_run(cluster: &Cluster, release: &str) {
     }
 }
 
-/// Replaces the release in the cluster spec, as `kops edit cluster` does.
+/// Replaces the Kubernetes version in the cluster spec, as `kops edit cluster` does.
 pub fn name_release(cluster: &Cluster, old: &str, new: &str) {
     let file = cluster.store.path("cluster-completed.spec");
     let spec = fs::read_to_string(&file).unwrap();

@@ -101,8 +101,8 @@ impl Expected {
         &self.random
     }
 
-    /// The problems of a tree after a fault. Each file with a final name must have one of three contents: the content before the run,
-    /// the content after the run, or the content before the rollback.
+    /// The problems of a tree after a fault. Each file without a temporary name must have one of three contents: the content before the
+    /// run, the content after the run, or the content before the rollback.
     pub fn half_done(&self, tree: &Tree) -> Vec<String> {
         let (before, wanted, now) = (self.before.entries(), self.wanted.entries(), tree.entries());
         let tried = self.tried.as_ref().map(Tree::entries).unwrap_or_default();

@@ -167,8 +167,8 @@ impl Memory {
         self.set_word(at, self.word(at)?.wrapping_add_signed(seconds))
     }
 
-    /// Hides the vDSO from a program that has just been loaded. `stack` is the address of the number of arguments. After it come the
-    /// arguments, a zero, the environment, a zero, and the auxiliary vector. Source: the processor supplements of the System V ABI.
+    /// Hides the vDSO from a program that has just been loaded. `stack` is the address of the number of arguments. The arguments, a
+    /// zero, the environment, a zero, and the auxiliary vector follow. Source: the processor supplements of the System V ABI.
     fn hide_vdso(&self, stack: u64) -> anyhow::Result<()> {
         let arguments = self.word(stack)?;
         let mut at = stack + (arguments + 2) * WORD;

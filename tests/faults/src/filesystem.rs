@@ -39,7 +39,7 @@ pub struct Disturbed {
     pub log: Vec<Logged>,
     /// The operation at which the fault struck. `None` if the run ended before the fault struck.
     pub struck: Option<Struck>,
-    /// Paths of files with a key or a token that other users could read at some moment.
+    /// Paths of files that contain a key or a token, and that other users could read at some moment of the run.
     pub shown: Vec<String>,
 }
 
@@ -171,8 +171,8 @@ impl Mounted {
     }
 
     pub fn unmount(mut self) -> Disturbed {
-        // The session is not joined, because the wait could be endless. A mount namespace that was created during the run
-        // has a copy of the mount, and the kernel sends requests until this copy is gone.
+        // The session's thread is not joined, because it may never end. A mount namespace that was created during the run
+        // has a copy of the mount, and the kernel sends FUSE requests until this copy is gone.
         drop(self.session.take());
         let mut state = self.state.lock();
         let now = Tree::new(state.disturbed.tree.nodes().clone());

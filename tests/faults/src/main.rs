@@ -27,7 +27,7 @@ struct Arguments {
     /// Try every case instead of a sample.
     #[arg(long)]
     all: bool,
-    /// Number of cases in the sample, shared by all kinds of faults.
+    /// Number of cases in the sample, for all kinds of faults together.
     #[arg(long, default_value_t = 60)]
     cases: usize,
     /// Seed of the random sample. Default: from the time of day.
@@ -39,7 +39,7 @@ struct Arguments {
     /// Number of concurrent runs of the agent.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// File in which the results replace the table between the markers.
+    /// Markdown file to update: the results replace the table between its `begin` and `end` markers.
     #[arg(long, value_name = "README")]
     write: Option<PathBuf>,
 }
@@ -113,7 +113,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Draws a sample of `count` cases from the seed. Each disturbance of each scenario has an equal share.
+/// Draws a random sample of `count` cases. The seed decides the sample. Each pair of scenario and disturbance has an equal share.
 fn sample(all: Vec<Case>, count: usize, seed: u64) -> Vec<Case> {
     let mut state = seed;
     let mut drawn: Vec<(u64, Case)> = all.into_iter().map(|case| (random(&mut state), case)).collect();

@@ -80,11 +80,10 @@ pub struct Verdict {
     pub problems: Vec<String>,
 }
 
-/// The scenarios, and the results of the runs that followed disturbed runs.
 pub struct Matrix {
     scenarios: Vec<Scenario>,
-    /// The results of the runs that followed disturbed runs. The key is the scenario, whether the clock of the disturbed run
-    /// was wrong, and the tree's [`likeness`].
+    /// The results of the runs that followed disturbed runs. The key has three parts: the scenario's index, whether the clock
+    /// of the disturbed run was wrong, and the [`likeness`] of the tree after the disturbed run.
     recovered: Mutex<BTreeMap<(usize, bool, u64), Recovered>>,
 }
 
@@ -100,8 +99,7 @@ impl Matrix {
         Matrix { scenarios, recovered: Mutex::default() }
     }
 
-    /// After a disturbed run, the agent runs again on the tree of that run. Returns the number of these trees. Trees with the same
-    /// `likeness` count as one.
+    /// The number of trees on which the agent has run again after a disturbed run. Trees with the same `likeness` count as one.
     pub fn recoveries(&self) -> usize {
         self.recovered.lock().len()
     }
@@ -210,7 +208,7 @@ impl Matrix {
         Ok(Verdict { outcome, struck: disturbed.struck, problems })
     }
 
-    /// Runs the agent on the tree of a disturbed run, only once for all trees with equal `likeness`.
+    /// Runs the agent on the tree of a disturbed run. Trees with equal `likeness` share the result of one run.
     fn recovered(&self, id: usize, any_clock: bool, tree: Tree) -> anyhow::Result<Recovered> {
         let scenario = &self.scenarios[id];
         let key = (id, any_clock, likeness(scenario, &tree));
@@ -310,7 +308,7 @@ fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&E
         Fault::Unreadable => succeeded(ended) || (ended.is_code(1) && says("Input/output error")),
         Fault::ReadOnly => succeeded(ended) || (ended.is_code(1) && says("Read-only file system")),
         Fault::NoDescriptors => succeeded(ended) || (ended.is_code(1) && says("Too many open files")),
-        // The agent fails if certificates are expired or not valid yet.
+        // After the clock jumps, certificates may be expired or not valid yet. Then the agent fails.
         Fault::ClockBack | Fault::ClockAhead => succeeded(ended) || (ended.is_code(1) && says("clock")),
         Fault::Stopped => second.is_some_and(|second| {
             let process = format!("process {}", ended.pid);

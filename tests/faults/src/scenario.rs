@@ -29,7 +29,8 @@ use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, Exampl
 /// The time after which a run counts as hanging and is killed.
 const LONGEST_RUN: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(1);
-/// The seconds for which the agent retries a server. All servers of the test respond immediately.
+/// The number of seconds for which the agent retries a request. A small number is enough, because all servers of the test respond
+/// immediately.
 const TIMEOUT: &str = "5";
 /// A word of this length or more in the agent's own files counts as a hash. Numbers and names are shorter.
 const SHORTEST_HASH: usize = 32;
@@ -118,8 +119,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A run on a converged worker whose new configuration adds a file and a unit. The configuration of the next run has neither
-    /// of them.
+    /// The configuration of a converged worker gets an additional file and unit. After the disturbed run with this configuration, the
+    /// next run has a configuration without the file and the unit.
     pub fn withdrawn(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const MORE: &str = "  fileAssets: [{name: new, path: /etc/new, content: hello}]\n  hooks: [{name: new, manifest: \"[Service]\\nType=oneshot\\nExecStart=/bin/true\\n\"}]\n";
         let folder = folder.join("withdrawn");
@@ -233,7 +234,7 @@ impl Scenario {
         let (_, status) = clock::run(&agent, stderr, mounted.clock(), LONGEST_RUN, &asked)?;
         ensure!(status.success() || self.rolls_back, "the agent fails while it is traced: {status}");
         let mut jumps = jumps.into_inner();
-        // A clock jump strikes before an operation, and no operation follows the last one.
+        // A clock jump strikes before an operation. After the last operation, there is no operation before which it could strike.
         jumps.remove(&mounted.done());
         Ok(jumps)
     }
@@ -337,7 +338,7 @@ impl Scenario {
     /// The agent's command. It reads the state store from a folder, because other tests cover faults of servers.
     fn agent(&self, store: &ExampleStore, root: &Path) -> Command {
         let mut agent = self.cluster.agent(&self.agent, "converge", self.group, CONFIG_BASE);
-        // This proxy blocks all HTTPS. If the mirror fails, the agent must not download from the publishers.
+        // This proxy blocks all HTTPS, so the agent cannot download from the publishers if the mirror fails.
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");
         let bucket = store.buckets().join(BUCKET);
         agent.arg("--store-mirror").arg(format!("s3://{BUCKET}={}", bucket.display()));

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::filesystem::Struck;
 use super::matrix::{Disturbance, Outcome, Verdict};
 
-/// The number of cases with each result. The keys are the place of the file that the operation affects (such as the cache of downloads), the
-/// operation, and the disturbance.
+/// The number of cases with each result. The outer key is the group of files that the operation affects (such as the cache of downloads),
+/// and the kind of operation. The inner key is the disturbance.
 #[derive(Default)]
 pub struct Table {
     cells: BTreeMap<(&'static str, &'static str), BTreeMap<Disturbance, Cell>>,

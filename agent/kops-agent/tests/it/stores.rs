@@ -116,7 +116,7 @@ fn a_missing_variable_of_the_store_is_named() {
     };
     without(&["S3_ENDPOINT"]).with(3, &["S3_ENDPOINT is not set, and do:// stores need it; set S3_ENDPOINT"]);
     without(&["S3_SECRET_ACCESS_KEY"])
-        .with(3, &["S3_ENDPOINT is set, but S3_SECRET_ACCESS_KEY is not; set it"]);
+        .with(3, &["S3_ENDPOINT is set, but S3_SECRET_ACCESS_KEY is not; set S3_SECRET_ACCESS_KEY, too"]);
     assert_eq!(node.files(), [""; 0]);
 }
 

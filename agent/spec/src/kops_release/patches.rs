@@ -8,7 +8,8 @@ struct Minor {
     minor: u64,
     /// The patch release whose rules the agent follows.
     decided: u64,
-    /// The patch releases that changed nodes, the oldest first. Each text says what earlier patch releases do differently.
+    /// The patch releases that set up nodes differently than earlier ones, the oldest first. Each text says what the earlier patch releases
+    /// do differently.
     changes: &'static [(u64, &'static str)],
 }
 
@@ -68,7 +69,7 @@ pub(super) fn difference(version: &str) -> Option<String> {
     }
     let differing = differing.join(", ");
     (!differing.is_empty())
-        .then(|| format!("{decided_as}; nodes of kOps {version} may differ in: {differing}"))
+        .then(|| format!("{decided_as}; nodes of these two releases may differ in: {differing}"))
 }
 
 #[cfg(test)]

@@ -185,8 +185,8 @@ fn version_of_downloads(config: &NodeupConfig) -> Option<String> {
     urls.find_map(version_of_url).map(str::to_owned)
 }
 
-/// The version in the URL of one of kOps' programs, such as `…/kops/1.35.2/linux/amd64/protokube`. A URL in the cluster's file repository
-/// ends with the same path.
+/// The version in the URL of one of kOps' programs, such as `…/kops/1.35.2/linux/amd64/protokube`. The URL of a copy in the cluster's
+/// file repository ends with the same path, so the version is also found in this URL.
 fn version_of_url(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("/kops/")?;
     let (version, rest) = rest.split_once('/')?;

@@ -9,7 +9,7 @@ const END: &str = "}}";
 /// The beginning of the placeholder for a template action. The action's number and [`WORD_END`] follow.
 const WORD: &str = "kops-agent-template-action-";
 const WORD_END: char = '-';
-/// The maximum length of an action that is shown, in characters.
+/// The maximum number of characters that are shown of a template action. A longer action is cut.
 const LONGEST: usize = 100;
 /// The keywords of template actions that control other lines (pkg.go.dev/text/template, "Actions").
 const CONTROLS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "block", "template", "/*"];
@@ -91,7 +91,7 @@ fn shown_action(action: &str, number: usize) -> String {
 }
 
 impl Actions {
-    /// Replaces the placeholder words in a text with their actions.
+    /// Replaces the placeholder words in a text with the texts of their template actions.
     pub fn in_text(&self, text: &str) -> String {
         let mut parts = text.split(WORD);
         let mut restored = parts.next().unwrap_or_default().to_owned();

@@ -12,7 +12,8 @@ pub(super) enum Step<'a> {
     End,
 }
 
-/// Splits an index from the beginning of a path. Does not split a key, because a key may contain dots.
+/// If a path begins with an index, returns the index and the rest of the path. If it begins with a key, returns the whole path, because
+/// a key may contain dots.
 pub(super) fn step(path: &str) -> Step<'_> {
     let path = path.strip_prefix('.').unwrap_or(path);
     if path.is_empty() {

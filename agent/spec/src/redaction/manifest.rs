@@ -75,7 +75,7 @@ pub fn placeholder(value: &str) -> String {
     format!("{BEGIN}{}{END}", sha256_hex(value.as_bytes()))
 }
 
-/// Replaces the placeholders in a text with marks.
+/// Replaces each placeholder in a text with [`super::MARK`].
 pub fn without_placeholders(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;

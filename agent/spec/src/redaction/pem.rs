@@ -31,7 +31,7 @@ pub(super) fn without_private_keys(text: &str) -> String {
     shown
 }
 
-/// Maximum length of the label in a block's first line, in bytes.
+/// Maximum length of the label in the first line of a PEM block, in bytes.
 const LONGEST_LABEL: usize = 64;
 
 /// Whether a block's first line is the begin line of a private key.

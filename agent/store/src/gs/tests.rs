@@ -100,7 +100,7 @@ fn gs(server: &TestServer) -> Gs {
     gs_with(server, "")
 }
 
-/// Makes a backend like `gs`. The paths in the URLs of its metadata server begin with `below`.
+/// Like [`gs`], but the paths in the URLs of the metadata server begin with `below`.
 fn gs_with(server: &TestServer, below: &str) -> Gs {
     let retries = Retries { deadline: Duration::from_millis(100), ..Retries::default() };
     let tokens = Tokens::at(format!("{}{below}", server.url), retries).unwrap();

@@ -14,7 +14,7 @@ use super::settings::S3Settings;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
 use kops_agent_net::tls::require_ca_bundle_for;
 
-/// Returns the configuration for the clients of all regions, and the provider of credentials.
+/// Returns the client configuration, which is the base for the client of each region, and the provider of credentials.
 pub(super) async fn config(
     settings: S3Settings,
     checksums: ResponseChecksumValidation,
@@ -36,12 +36,12 @@ pub(super) async fn config(
         }
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
-            // Amazon's own endpoint needs TLS, and TLS needs a CA bundle. The source of the credentials may also need TLS. In this case, the
-            // source itself reports a missing CA bundle.
+            // Amazon's own endpoint needs TLS, and TLS needs a CA bundle. The source of the credentials is not checked here: if it uses
+            // TLS, it reports a missing CA bundle itself.
             require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
             let shared =
                 aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?).load().await;
-            // An endpoint of any region can report the region of a bucket.
+            // The default region is us-east-1. Any region works, because each S3 endpoint can report the region of a bucket.
             let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
             let builder = Builder::from(&shared).region(region);
             let builder =

@@ -129,7 +129,7 @@ where
     }
 }
 
-/// Converts the failure of the last attempt into the error for the operator. `region` is the requested region.
+/// Converts the failure of the last attempt into the error for the operator. `region` is the region that gets the bucket's requests.
 pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failure>) -> StoreError {
     let url = object.url.clone();
     match gave_up.error {

@@ -67,7 +67,7 @@ impl S3Settings {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let needed = |name: &str| {
             set(name).ok_or_else(|| {
-                StoreError::BadSettings(format!("S3_ENDPOINT is set, but {name} is not; set it"))
+                StoreError::BadSettings(format!("S3_ENDPOINT is set, but {name} is not; set {name}, too"))
             })
         };
         let [endpoint, region, access_key_id, secret_access_key] = VARIABLES;

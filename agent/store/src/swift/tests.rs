@@ -162,7 +162,7 @@ async fn each_failure_has_its_own_error() {
         ),
     ];
     for (mood, told) in cases {
-        // Each mood of the server needs a new server and a new client, because a client with a token does not log in again.
+        // Each case needs a new server and a new client, because a client with a token does not log in again.
         let openstack = Openstack::new();
         openstack.server.set_mood(mood);
         let file = place("swift://state/c/config");
@@ -231,7 +231,7 @@ fn the_error_of_an_incomplete_login_names_the_variable() {
     ] {
         assert!(
             error.kind().is_configuration()
-                && error.to_string().contains("settings of the store are wrong: OS_"),
+                && error.to_string().contains("settings in the environment are wrong: OS_"),
             "{error}"
         );
     }
