@@ -108,7 +108,7 @@ fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
         None => Ok(host.applied()?.map(|applied| (applied, false))),
         Some(Unfinished { state: Some(state) }) => Ok(Some((state, true))),
         Some(Unfinished { state: None }) => {
-            log::warn!("{LEFT}: no run has saved its target configuration");
+            log::warn!("{LEFT}: no run has saved the target configuration of this change");
             Ok(None)
         }
     }
@@ -154,7 +154,8 @@ async fn decide(
     why: &anyhow::Error,
     wanted: Option<&Decision>,
 ) -> Result<Option<(Instead, Decision)>> {
-    // Without the boot config, the agent cannot know whether this machine is still the node of the saved state.
+    // Without the boot config, the agent cannot know whether the saved state still has this machine's cluster, instance group and
+    // configuration hash.
     let mark = host.record()?.mark();
     let Ok(user_data) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
     let Some((applied, is_begun)) = state(host).context("reading the last applied configuration")? else {

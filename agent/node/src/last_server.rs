@@ -29,7 +29,7 @@ const OVERRIDE: &str = "--allow-no-server";
 /// second bootstrap server.
 pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan: &Plan) -> Result<()> {
     let root = options.root.as_path();
-    // Nothing runs in a scratch root.
+    // No bootstrap server runs in a scratch root.
     if options.allows_no_server || root != Path::new("/") || !removes_controller(plan) {
         return Ok(());
     }
@@ -39,7 +39,8 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     if host.unfinished_change()?.is_some_and(|change| change.state.is_none_or(is_same)) {
         return Ok(());
     }
-    // If this machine was made from the image of another control plane, the service in the image has not served any machine here.
+    // If this machine was made from the image of another control plane, it has a copy of that machine's bootstrap server. The copy has not
+    // served any machine, so the plan may remove it.
     if machine::left_by(root, &decision.facts) == LeftBy::AnotherMachine {
         return Ok(());
     }

@@ -121,9 +121,8 @@ pub struct Pacing {
     pub drain: DrainMode,
     /// How long a drain waits for pods to leave.
     pub drain_timeout: Duration,
-    /// Whether a flag or a variable asks for pacing. This matters if the run cannot find out whether other nodes are restarting. If pacing
-    /// is asked for, the run then fails, unless this machine's own API server does not answer. If pacing is not asked for, the run
-    /// continues without a slot.
+    /// Whether a flag or a variable asks for pacing. It decides what a run does if no server tells it whether a slot is free.
+    /// If `true`, the run fails, unless this machine's own API server does not answer. If `false`, the run continues without a slot.
     pub is_asked_for: bool,
     /// Whether the run always fails if it gets no slot, even if no API server answers. True for a reboot.
     pub needs_slot: bool,

@@ -59,7 +59,7 @@ impl OwnService {
         }
         let is_there = machine::has_record(root) && machine::open(root)?.has_left_unit(unit)?;
         if is_there {
-            log::info!("{unit} stays: {flag} is not given, and {variable}=false is not set");
+            log::info!("{unit} stays, although {flag} is not given; to remove it, set {variable}=false");
         }
         Ok(is_there)
     }

@@ -29,8 +29,9 @@ const ENDED_WITHIN: Duration = Duration::from_secs(900);
 /// How long the node retries to uncordon itself while the API server does not answer, after the reboot of a control plane.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(1800);
 
-/// Carries an order out. In the boot that the order names, reboots the machine. systemd then ends this process, so this function returns
-/// only if the order was withdrawn or the reboot failed. In a later boot, uncordons the node and returns.
+/// Carries an order out. If the present boot is the boot that the order names, this function reboots the machine. systemd then ends this
+/// process, so the function returns only if the order was withdrawn or the reboot failed. If the machine has booted since, the function
+/// uncordons the node and returns.
 pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders) -> Result<Handled> {
     let host = machine::open(root)?;
     let boot_id = host.boot_id().context("reading the boot ID of the kernel")?;

@@ -25,9 +25,10 @@ pub trait Printer {
     fn verification(&self, changed: &[Drift], plan: Option<&Plan>, superseded: Option<&str>) -> Result<()>;
 }
 
-/// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). The first pauses are shorter,
-/// because a new cloud role usually takes effect in less time. The later pauses are longer, because a store may fail
-/// for hours. Jitter makes a pause up to twice as long, so the longest pause is five minutes.
+/// The pauses between two tries to converge, and between two tries to install the unit. nodeup always waits half a minute
+/// (cmd/nodeup/main.go). The first pauses are shorter, because a new cloud role usually takes effect in less time. The
+/// later pauses are longer, because a store may fail for hours. Jitter makes a pause up to twice as long, so the longest
+/// pause is five minutes.
 pub const PAUSES: Pauses = Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) };
 
 /// Runs `run` until it ends or the process is asked to stop. After a stop, `status` shows that the run was stopped.

@@ -93,7 +93,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
-/// Aligns all lines after the first.
+/// Indents all lines after the first to the column at which the first line begins.
 fn indented(lines: &str) -> String {
     lines.replace('\n', "\n             ")
 }

@@ -83,7 +83,7 @@ pub async fn tell_if_unchecked(root: &Path) {
     };
     if let Err(error) = tell().await {
         log::warn!(
-            "the cluster does not know that this program is unchecked; the next run reports it: {}",
+            "cannot report to the cluster that this program is unchecked; the next run reports it: {}",
             error_text(&error)
         );
     }
@@ -301,7 +301,8 @@ impl Change<'_> {
         }
         service_manager::doing("restarting the services of kops-agent");
         if let Err(error) = host.restart_on_program(path, &services).await {
-            // The outcome of the rollback comes first, because the error may be long and the report of a node is cut.
+            // The outcome of the rollback comes first, because the error may be long, and the controller gets only the
+            // beginning of this text.
             let outcome = self.take_back(&services).await;
             return Err(not_replaced(format!("{outcome}; {error}")).into());
         }

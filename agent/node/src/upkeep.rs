@@ -51,8 +51,8 @@ pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bo
 async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool, progress: &dyn Progress) -> Result<()> {
     let host = machine::open(root)?;
     let _lock = machine::lock(waits_for_lock, &host).await?;
-    // Only a machine that is not yet a node gets timers here. On a node that nodeup made, the run may get no
-    // configuration from kops-controller. This is not a failure, so it needs no metrics.
+    // Only a machine that is not yet a node gets timers here. On a node that nodeup made, the first run may get no
+    // configuration from kops-controller. This is not a failure, so the metrics need not include that run.
     if !host.is_no_node_yet()? {
         return Ok(());
     }

@@ -315,7 +315,7 @@ mod tests {
         let other = NotFollowed::NotCurrent { wanted: "c=".into(), current: "b=".into() };
         assert_eq!(after(to("c="), boot("", "x")), Err(other));
 
-        // If user-data has no hash, the machine still takes a new authority.
+        // Even if the boot config in the user-data has no configuration hash, the machine accepts a new authority.
         let (one, two) = (certificate("one"), certificate("two"));
         let both = taken(&boot("", &one), &boot("b=", &(one.clone() + &two))).unwrap();
         assert_eq!(both, boot("", &(one.clone() + &two)));

@@ -31,7 +31,7 @@ pub enum Check {
     Runtime { socket: String },
     /// A server on this machine answers with a status of 200 to 399.
     Answers {
-        /// The URL. Its certificate is not verified, because the request has no secrets and only the status is used.
+        /// The URL. The server's certificate is not verified, because the request has no secrets and only the status is used.
         url: String,
     },
     Pod {

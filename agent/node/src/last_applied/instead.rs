@@ -25,8 +25,8 @@ impl Instead {
     /// Classifies an error on a machine whose last applied state is `applied`.
     pub(super) fn from_error(error: &anyhow::Error, applied: &Applied) -> Instead {
         let kind = kind_of(error);
-        // If the applied configuration never equaled the configuration derived from the spec, a difference does not prove
-        // that the spec is newer.
+        // If the applied configuration never equaled the configuration derived from the spec, a difference between these
+        // two configurations does not prove that the spec is newer.
         let is_told = kind == Kind::HashMismatch || kind == Kind::SpecDiffers && applied.is_proven;
         match hashes_of_chain(error.chain()).filter(|_| is_told) {
             Some(hashes) if hashes.expected == applied.config_hash => {

@@ -12,7 +12,7 @@ const CHECKED: [&str; 3] = ["Cluster", "InstanceGroup", "SSHCredential"];
 /// The kinds of kOps' API that are not checked (`addKnownTypes` in pkg/apis/kops/v1alpha2/register.go).
 const OTHERS: [&str; 7] =
     ["ClusterList", "Host", "HostList", "InstanceGroupList", "Keyset", "KeysetList", "SSHCredentialList"];
-/// Maximum number of kinds that are counted by name.
+/// Maximum number of kinds whose unchecked documents are counted by kind. Documents of all further kinds are counted together.
 const MOST_KINDS: usize = 60;
 /// Maximum length of a kind in a message, in characters. Kubernetes refuses longer names.
 const LONGEST_KIND: usize = 63;
@@ -23,7 +23,7 @@ pub(super) enum Class {
     Checked,
     /// A manifest that names kOps' API, but a kind that kOps does not have.
     Unknown,
-    /// A document for another program, or of a kind of kOps that is not checked.
+    /// A document for another program, or a kOps manifest whose kind is not checked.
     Other,
 }
 

@@ -23,8 +23,7 @@ const MOST_DECIDED: usize = 500;
 const MOST_MACHINES: usize = 60_000;
 /// A machine with large manifests counts as several machines: one more for every 2,048 bytes of JSON in its Cluster and InstanceGroup.
 const PART: usize = 2_048;
-/// The number of certificate authorities of an etcd cluster. A control-plane machine counts as one more machine for each of these
-/// authorities.
+/// The number of certificate authorities of an etcd cluster. Each authority makes a control-plane machine count as one more machine.
 const AUTHORITIES_OF_ETCD: usize = 3;
 
 /// Checks the nodes that a version of kOps configures.
@@ -323,7 +322,7 @@ mod tests {
         let (findings, undecided) = checked(&settings, 2);
         // The findings are about the first two groups, and about the third group, which has the same settings as the first.
         assert_eq!(lines(&findings), [3, 5, 7]);
-        // The last two groups, and the control plane that the manifests lack, are not checked.
+        // Three groups are not checked: the last two, and the control plane, which is not among the manifests.
         let undecided = undecided.unwrap();
         assert!(undecided.starts_with("the nodes of 3 more groups, because "), "{undecided}");
         assert!(

@@ -20,8 +20,8 @@ use super::not_paced::NotPaced;
 
 /// The pauses between two requests for a slot. Jitter makes them up to twice as long.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) };
-/// How long a run waits for an answer about slots. Then the run continues without a slot, unless pacing was asked for. An API server needs
-/// less time to start. This matters because some API servers answer "forbidden" while they start.
+/// How long a run waits for an answer about slots. Then the run continues without a slot, unless pacing was asked for. This time is longer
+/// than the start of an API server, because some API servers answer "forbidden" until they have started.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
 /// Maximum length of the text from a server in a message, in characters.
 const LONGEST_TOLD: usize = 400;
@@ -102,9 +102,9 @@ pub(super) async fn take(
     }
 }
 
-/// Whether a run may continue without a slot if no answer says anything about slots. A run that needs a slot must not continue. Any other
-/// run may continue if pacing was not asked for, or if this machine's API server does not answer, because the run may be about to repair
-/// this server. `api_server_answers` is `None` if the machine has no API server.
+/// Whether a run may continue without a slot if no server tells it whether a slot is free. A run that needs a slot must not continue.
+/// Any other run may continue if pacing was not asked for, or if this machine's API server does not answer, because the run may be about to
+/// repair this server. `api_server_answers` is `None` if the machine has no API server.
 fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
     !pacing.needs_slot && (!pacing.is_asked_for || api_server_answers == Some(false))
 }

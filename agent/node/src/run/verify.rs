@@ -193,7 +193,7 @@ impl Verify<'_> {
                 if self.repair || self.renew {
                     host.note_current(&decision.config_hash).unwrap_or_else(|error| {
                         log::warn!(
-                            "cannot record for `kops-agent status` that this node is current again: {error}"
+                            "cannot record for `kops-agent status` that this node has the group's current configuration again: {error}"
                         )
                     });
                 }

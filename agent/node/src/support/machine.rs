@@ -104,7 +104,7 @@ fn kept_secrets(root: &Path) -> Vec<SecretFact> {
     let mut known = Vec::new();
     for state in states {
         let of_this = of_state(&state.desired(), Some(&reader));
-        // A state that refers to secrets must have files with secrets on this machine. Otherwise, the secrets of the
+        // If the state refers to secrets, but no secret was found in its files on this machine, the secrets of the
         // machine are not fully known.
         if state.secrets().is_empty() || of_this.iter().any(|known| matches!(known, SecretFact::Secret(_))) {
             known.push(SecretFact::Told);

@@ -49,7 +49,8 @@ impl Change<'_> {
         let Place { host, path, .. } = self.place;
         host.note_switch(self.ordered(), services, own, present, &sha256_of(path)?)?;
         if let Err(error) = self.install(&packages) {
-            // The outcome of the rollback comes first, because the error may be long and the report of a node is cut.
+            // The outcome of the rollback comes first, because the error may be long, and the controller gets only the
+            // beginning of this text.
             let outcome = self.take_packages_back(services).await;
             return Err(not_replaced(format!("{outcome}; {}", error_text(&error))).into());
         }

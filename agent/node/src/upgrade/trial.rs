@@ -89,8 +89,7 @@ impl Trial<'_> {
     }
 
     /// Compares this node with its wanted configuration. If this configuration is only for new machines or was rolled back, compares with
-    /// the last applied configuration. `noted` lists resources that also count as the agent's own, in addition to the resources that this
-    /// program knows.
+    /// the last applied configuration. The resources in `noted` count as the agent's own, even if this program does not know them.
     pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, Failure> {
         // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. This process has the lock, so `verify`
         // cannot write the record either.
@@ -99,7 +98,7 @@ impl Trial<'_> {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(Changes::default()),
             Some(code) if code == i32::from(exit::DIFFERENT) => {
                 Changes::read(&output.stdout, noted).map_err(|why| {
-                    not_replaced(format!("the output of `verify` of the new program cannot be read: {why}"))
+                    not_replaced(format!("the output of the new program's `verify` cannot be read: {why}"))
                 })
             }
             _ => Err(not_replaced(format!("`verify` of the new program fails: {}", ended(&output)))),

@@ -70,8 +70,8 @@ fn has_prefixes(name: &str) -> bool {
     !WITHOUT_PREFIXES.contains(&family) || size.starts_with("metal")
 }
 
-/// The `maxPods` that Amazon recommends for an instance type with prefixes: the number of addresses in its prefixes, but no more than a cap
-/// that depends on its vCPUs. From size `large` on, only the cap matters, except for [`SPECIAL`].
+/// The `maxPods` that Amazon recommends for an instance type whose interfaces get prefixes. It is the number of addresses in these
+/// prefixes, limited by a cap that depends on the number of vCPUs. From size `large` on, only the cap matters, except for [`SPECIAL`].
 fn recommended_for_type(name: &str) -> Option<u32> {
     if let Some((_, most)) = SPECIAL.iter().find(|(special, _)| *special == name) {
         return Some(*most);

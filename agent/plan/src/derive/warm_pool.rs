@@ -38,8 +38,7 @@ pub(super) fn enables_lifecycle_hook(inputs: &Inputs<'_>) -> bool {
     has_hook && max_size != Some(0)
 }
 
-/// Whether a group of this role uses the cluster's warm pool by default. Control planes and bastions do not use this
-/// warm pool.
+/// Whether the cluster's warm pool also applies to a group of this role. It does not apply to control planes and bastions.
 fn may_share_the_clusters(role: InstanceGroupRole) -> bool {
     !matches!(role, InstanceGroupRole::ControlPlane | InstanceGroupRole::Bastion)
 }

@@ -16,7 +16,7 @@ kernel.softlockup_panic = 1
 kernel.softlockup_all_cpu_backtrace = 1
 ";
 
-/// More kernel parameters of every node. In the file, they come after the range of Services' ports.
+/// Kernel parameters that every node sets. In the file, they come after the parameter for the port range of Services.
 const CONNECTIONS_AND_FILES: &str = "\
 # Many connections, waiting and open, with buffers for fast networks.
 net.core.somaxconn = 32768

@@ -43,8 +43,8 @@ impl Upkeep {
         let mut state = DesiredState::default();
         for [(service, text), (timer, timer_text)] in SERVICES {
             let text = text.replace(PACKAGED_PROGRAM, &self.program).replace(BOOT_CONFIG, &self.conf);
-            // The service is a plain file, not a `Unit`, because only its timer starts the service, and because a run that the service
-            // started must not stop the service.
+            // The service is a plain file, not a `Unit`, for two reasons: Only the service's timer may start it. And a run that the service
+            // started must not stop it.
             state.add(File::text(format!("{UNITS}/{service}"), text));
             state.add(Unit::new(timer, timer_text));
         }

@@ -61,12 +61,13 @@ pub struct ObservedFile {
     pub serves: Option<Serves>,
     /// The value of [`super::pod_reading`] at the last start of this file's static pod.
     pub pod_mounted: Option<Reading>,
-    /// The free text in the content. `None` if the agent did not write the content. Then the desired file decides which parts are hidden.
+    /// The free text in the content. If the agent did not write the content, this is `None`, and the desired file decides which parts of
+    /// the content are hidden.
     pub free_text: Option<FreeText>,
 }
 
-/// Describes the contents that are equivalent for a file's readers. A file with an invalid certificate has no `Serves`, because the file
-/// must be replaced.
+/// Describes the contents of a file that its readers treat as equivalent. A file with an invalid certificate has no `Serves`, because the
+/// file must be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serves {
     /// A digest that all equivalent contents share.
@@ -86,8 +87,8 @@ pub enum ObservedContent {
         archive: String,
         member: String,
     },
-    /// The observer itself compared the content with the desired content. A plan cannot compare the two contents, because the content has
-    /// secrets, or because a different text can have the same meaning ([`super::meaning`]).
+    /// The observer itself compared the content with the desired content, because a plan cannot compare them: The content has secrets, or a
+    /// different text can have the same meaning ([`super::meaning`]).
     Compared {
         as_desired: bool,
     },

@@ -68,7 +68,7 @@ impl fmt::Display for Count {
 }
 
 impl Plan {
-    /// Whether the machine equals the desired state: the plan is empty, and there is no wrong resource that cannot be repaired now
+    /// Whether the machine equals the desired state. `false` if the plan is not empty, or if a wrong resource cannot be repaired now
     /// ([`Keeping::Unmended`]).
     pub fn is_as_wanted(&self) -> bool {
         self.is_empty() && self.kept.iter().all(|kept| kept.keeping != Keeping::Unmended)

@@ -75,7 +75,8 @@ fn apply(steps: &[Step], desired: &DesiredState, observed: &mut ObservedState) {
     }
 }
 
-/// Converts an observation of a machine to the form that it has for `desired`. The form of observed content depends on the desired content.
+/// Converts the content of observed files to the variant of [`ObservedContent`] that an observer reports for `desired`. The variant depends
+/// on the desired content.
 fn observed_for(desired: &DesiredState, mut observed: ObservedState) -> ObservedState {
     for (id, found) in &mut observed {
         let wanted = desired.get(id).and_then(|resource| made(resource, &ObservedState::new()));

@@ -78,7 +78,8 @@ impl Reading {
         Reading { bytes, meaning: meaning.filter(|_| !is_due), due }
     }
 
-    /// Whether a program with this reading can continue without a restart if its files now have the reading `present`.
+    /// Whether a unit or static pod that started with this reading can continue without a restart if its files now have the reading
+    /// `present`.
     pub(super) fn serves_as(&self, present: &Reading) -> bool {
         self.bytes == present.bytes || (self.meaning.is_some() && self.meaning == present.meaning)
     }

@@ -24,7 +24,7 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
             script("0.9.0", fails),
             "`verify` of the new program fails: exit status: 1: the state store is gone [KA2005]",
         ),
-        (script("0.9.0", "exit 4"), "the output of `verify` of the new program cannot be read"),
+        (script("0.9.0", "exit 4"), "the output of the new program's `verify` cannot be read"),
         (follows("echo \"unexpected argument '--check'\" >&2; exit 2"), "has no `fleet follow --check`"),
         (
             follows("echo 'thread main panicked' >&2; exit 101"),

@@ -144,8 +144,8 @@ fn add_probes(node: &NodeConfig, api_server: &KubeApiServer, container: &mut Con
     });
 }
 
-/// The port and scheme of kubelet's probes. Without the sidecar, kubelet probes the API server itself. The API server must then accept
-/// requests without credentials.
+/// The port and scheme of kubelet's probes. Without the healthcheck sidecar, kubelet probes the API server directly. The API server must
+/// then accept requests without credentials.
 fn probed_port(api_server: &KubeApiServer) -> (i32, Option<&'static str>) {
     let config = &api_server.config;
     match insecure_port(config) {

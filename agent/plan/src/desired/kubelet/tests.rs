@@ -170,8 +170,8 @@ fn outside_aws_the_certificate_has_the_hosts_names() {
     assert_eq!(server.subject.common_name, "10.0.0.9");
 }
 
-/// The certificate has the new host name, even if the first run has not set this host name yet. nodeup sets the host name before it makes
-/// the certificate.
+/// kubelet's certificate has the wanted host name, even if the first run has not yet set this name on the machine. nodeup sets
+/// the host name before it makes the certificate.
 #[test]
 fn the_certificate_has_the_host_name_that_the_agent_sets() {
     let linode = |hostname: &str, addresses: &[&str]| {

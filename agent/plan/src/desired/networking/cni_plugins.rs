@@ -7,7 +7,7 @@ use crate::desired::paths;
 use crate::resolve::{Asset, NodeConfig};
 use crate::resource::{ArchiveKind, DesiredState, File, Mode};
 
-/// Plugins that every version since 0.8 has.
+/// CNI plugins that every release of the CNI plugins since 0.8 has.
 const ALWAYS: [&str; 15] = [
     "bandwidth",
     "bridge",
@@ -30,7 +30,7 @@ const ALWAYS: [&str; 15] = [
 /// github.com/containernetworking/plugins, tag by tag).
 const SINCE: [(&str, (u32, u32)); 3] = [("dummy", (1, 2)), ("tap", (1, 3)), ("vrf", (0, 9))];
 
-/// Removed plugins, each with the first version that lacks it.
+/// CNI plugins that a release no longer has, each with the first release that lacks it.
 const UNTIL: [(&str, (u32, u32)); 1] = [("flannel", (1, 0))];
 
 /// Adds the CNI plugins if the cluster's network uses them.
