@@ -53,9 +53,9 @@ pub trait Cloud: Send + Sync {
         Ok(())
     }
 
-    /// Returns the item of this machine's metadata that a URL `metadata://CLOUD/PATH` names (upstream: `ReadFile` in
-    /// util/pkg/vfs/context.go). The path begins with a slash. `None` if the metadata service does not have the item. Fails if kOps reads
-    /// no item at this path.
+    /// Returns the item at `path` of this machine's metadata, for a URL `metadata://CLOUD/PATH` (upstream: `ReadFile` in
+    /// util/pkg/vfs/context.go). The path begins with a slash. `None` if the metadata service does not have the item. Fails if kOps does
+    /// not support this path.
     async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
         let _ = (path, retries);
         Err(CloudError::Unsupported { provider: self.provider(), action: "read metadata:// URLs" })

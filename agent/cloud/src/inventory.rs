@@ -68,7 +68,8 @@ pub struct ListApi {
 /// How a cloud's machines become nodes.
 #[derive(Debug)]
 pub struct Bootstrap {
-    /// kOps' key for the cloud in the server's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
+    /// The cloud's field below `server.provider` in kops-controller's configuration (upstream:
+    /// `cmd/kops-controller/pkg/config/options.go`).
     pub(crate) provider: &'static str,
     pub(crate) token: IdToken,
     /// The path of a machine's id in the facts.

@@ -72,7 +72,7 @@ fn no_token(error: MetadataError) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this machine's managed identity has no token: {error}"),
-        // The token request has already been retried.
+        // The token request has already been retried, so a later attempt is unlikely to succeed.
         may_pass: false,
     }
 }

@@ -74,8 +74,8 @@ impl ScaleSets {
         &self.0.cluster
     }
 
-    /// The machine of a Node; `None` if no list has it. The Node existed at `since`. Only a list that was requested after `since` and is at
-    /// most some seconds old proves that the machine is absent. One list answers the questions about all Nodes.
+    /// The machine of a Node that existed at `since`; `None` if no list has the machine. A list proves that the machine is absent only if
+    /// the list was requested after `since` and is at most `LISTED_FOR` old. One list answers the questions about all Nodes.
     pub async fn find(
         &self,
         machine: &MachinePath,

@@ -98,7 +98,7 @@ impl Failing for CallbackServerError {
 enum Form {
     #[default]
     OfSecret,
-    /// [`CONSTANT`], which is not a secret. Only kops-controller gets it.
+    /// [`CONSTANT`], which is not a secret. Callers other than kops-controller get no proof.
     Constant,
 }
 
@@ -195,8 +195,8 @@ impl Drop for CallbackServer {
 
 /// Binds the address. If the port is in use, retries for up to `PORT_FREE_WITHIN`.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    // `Backoff` allows only pauses that end before its deadline. So the deadline is one pause later: an attempt that fails shortly before
-    // the end of `PORT_FREE_WITHIN` still gets one retry.
+    // An attempt that fails shortly before the end of `PORT_FREE_WITHIN` must still get one retry. `Backoff` allows only pauses that end
+    // before its deadline. Therefore the deadline is `PORT_FREE_WITHIN` plus one pause.
     let mut backoff = Backoff::new(PORT_FREE_WITHIN + PORT_TRIED_EVERY, || PORT_TRIED_EVERY);
     loop {
         let bound = TcpListener::bind(address).await;

@@ -26,8 +26,8 @@ const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_
 /// The maximum age of a group's list. A list that does not show a Node's instance as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a group's cached list for an unverified request is this value, multiplied by the list's number of pages. Google lists
-/// a machine before the machine starts, and the start takes longer than this value. So a cached list usually contains the machine. If not,
-/// the machine is rejected, and retries.
+/// a machine before the machine starts, and the start takes longer than this value. So a cached list usually contains the machine. If the
+/// list lacks the machine, the machine's request is rejected, and the machine retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
@@ -40,7 +40,7 @@ const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
 const KEY_FOR: Duration = Duration::from_secs(60 * 60);
 /// How long the answer "this instance has no key" is cached. The instance may get a key later.
 const NO_KEY_FOR: Duration = Duration::from_secs(30);
-/// The maximum number of cached templates, of cached keys, and of cached instances.
+/// The maximum number of entries in each of three caches: of templates, of the instances' signing keys, and of instances.
 const MOST_REMEMBERED: usize = 8192;
 
 type CacheEntry<T> = Arc<Singleflight<T, ApiError>>;
@@ -220,7 +220,7 @@ impl ManagedGroups {
         Ok(zone.ranges.get(LISTED_FOR, ask).await?.get(&instance.id).cloned())
     }
 
-    /// The groups of a zone, of any cluster.
+    /// The groups in a zone, including groups of other clusters.
     async fn groups(
         &self,
         zone: &Zone,
@@ -314,7 +314,8 @@ impl ManagedGroups {
 }
 
 impl Asker {
-    /// Returns the cached answer. If this answer is too old and the asker may cause requests, `ask` gets a new answer.
+    /// Returns the cached answer if it is at most `longest` old. Otherwise, an asker that may cause requests gets a new answer from `ask`.
+    /// Any other asker gets `NotCached`.
     async fn get<T: Send + Sync + 'static, A: Future<Output = Result<T, ApiError>> + Send + 'static>(
         self,
         asked: &Singleflight<T, ApiError>,

@@ -35,7 +35,8 @@ const FRESH_FOR: Duration = Duration::from_secs(10);
 /// name any id. Even if three replicas use this limit fully, other programs keep a tenth of the requests that a cloud permits in an hour.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
-/// The maximum number of waiting ids that no list contains. Unverified requests can name any number of ids.
+/// The maximum number of missed ids (ids that no list contains) that wait for a request. There must be a maximum, because unverified
+/// requests can name any number of ids.
 const MOST_MISSED: usize = 1000;
 
 /// The machines of one cluster.
@@ -255,8 +256,8 @@ impl<M: Listed> Inventory<M> {
     }
 
     /// Adds machines that `known` lacks. First reads the newest machines, if the API can list the newest machines first. Then requests some
-    /// of the missed ids (ids that no list contains). A missed machine may also be old: if a machine is removed while numbered pages are
-    /// read, a later machine can move to a page that was already read.
+    /// of the missed ids (ids that no list contains). A missed machine is not always new: if a machine is removed while numbered pages are
+    /// read, a later machine can move to a page that was already read. Then the list lacks the later machine.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
         let may_ask = !M::API.newest_first.is_empty() && self.last().besides.try_take(Instant::now());

@@ -177,14 +177,14 @@ impl Keystone {
                 variable: INTERFACE,
                 problem: format!(
                     "does not fit this cloud: Keystone's catalog has no {interface} endpoint of the service \
-                     {service}; correct it (default: public), or check which cloud {AUTH_URL} names"
+                     {service}; correct {INTERFACE} (default: public), or check which cloud {AUTH_URL} names"
                 ),
                 may_pass: false,
             }),
             (None, region) => {
                 let region = region.as_deref().unwrap_or_default();
                 let known = in_words(&regions);
-                Err(unknown(format!("is {region:?}, and the service {service} is in {known} only")))
+                Err(unknown(format!("is {region:?}, but the service {service} is only in {known}")))
             }
         }
     }

@@ -107,7 +107,7 @@ async fn a_missing_endpoint_in_the_catalog_is_reported() {
         ),
         (
             with("OS_REGION_NAME", "Region"),
-            "OS_REGION_NAME is \"Region\", and the service compute is in RegionOne, RegionTwo only",
+            "OS_REGION_NAME is \"Region\", but the service compute is only in RegionOne, RegionTwo",
         ),
         (with("OS_INTERFACE", "admin"), "Keystone's catalog has no admin endpoint of the service compute"),
     ] {

@@ -68,8 +68,9 @@ impl LoadBalancing {
     }
 }
 
-/// An IPv4 address, or the part of an IPv6 address that identifies a machine. An origin may also contain the machine that the sender of a
-/// request claims to be (the claimed machine). Then requests from one address have different origins if they claim different machines.
+/// The source of a request: an IPv4 address, or the part of an IPv6 address that identifies a machine. An origin may also contain the
+/// claimed machine, which is the machine that the sender claims to be. Then requests from one address have different origins if they claim
+/// different machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     address: IpAddr,

@@ -70,7 +70,7 @@ pub fn refused_names(definition: &Value) -> Option<String> {
     condition(definition, "NamesAccepted").and_then(falsehood)
 }
 
-/// Whether the API server serves the kind of this CustomResourceDefinition. The conditions of the definition say so.
+/// Whether the API server serves the kind of this CustomResourceDefinition, according to its condition `Established`.
 pub fn is_established(definition: &Value) -> bool {
     has_condition(definition, "Established")
 }

@@ -10,7 +10,7 @@ use kops_agent_spec::digest::{is_sha256_hex, sha256_hex};
 
 /// The annotation with the digest of the `kubernetes-ca` authorities that the node trusts.
 pub const AUTHORITIES: &str = "kops-agent/authorities";
-/// The maximum number of digests in a note.
+/// The maximum number of digests in a note about nodes with different authorities.
 const NAMED: usize = 3;
 
 /// The digest of the certificates in a PEM bundle, whatever their order and white space. `None` if the bundle has no certificate.

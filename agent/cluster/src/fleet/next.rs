@@ -56,7 +56,7 @@ pub struct NextPlan {
     pub create: u32,
     pub change: u32,
     pub remove: u32,
-    /// The units and static pods that restart, in order, as the summary of a plan names them.
+    /// The units and static pods that restart, in the order of the plan's steps, as the summary of a plan names them.
     pub restarts: Vec<String>,
     /// The number of restarts whose names did not fit.
     #[serde(default)]
@@ -76,8 +76,8 @@ impl Next {
         Next::new(at, runs, hash, Outcome::Planned(plan))
     }
 
-    /// The summary of a node that cannot make the plan. The caller has already hidden known secrets in `problem`; this function hides
-    /// credentials in URLs.
+    /// The summary of a node that cannot plan the change from `runs` to `hash`, or would not apply it. `problem` is the reason. The caller
+    /// has already hidden known secrets in `problem`; this function hides credentials in URLs.
     pub fn not_planned(at: &str, runs: &str, hash: &str, problem: &str) -> Next {
         let problem = one_line(&Redactor::default().text(problem), LONGEST_PROBLEM);
         Next::new(at, runs, hash, Outcome::Problem(problem))

@@ -21,8 +21,8 @@ pub struct ProgramReport {
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,
-    /// Whether the last check of this program on the node failed or has not ended. The node checks a program if a rollout orders it to
-    /// install the program, or only to check the program.
+    /// Whether the last check of this program on the node failed or has not ended. A rollout can order the node to install a program, or
+    /// only to check it. In both cases the node checks the program.
     #[serde(default, skip_serializing_if = "is_zero")]
     unchecked: bool,
 }
@@ -61,7 +61,7 @@ impl Annotation for ProgramReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedProgram {
     pub sha256: String,
-    /// Whether the last check of the program on the node has not succeeded. Without a check, this is `false`.
+    /// Whether the last check of the program on the node failed or has not ended. `false` if the program was never checked.
     pub is_unchecked: bool,
 }
 

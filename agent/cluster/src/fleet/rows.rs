@@ -93,7 +93,7 @@ pub struct Row {
     pub agent_version: String,
     /// SHA-256 of the agent's program; `None` if the node has not reported it.
     pub agent_sha256: Option<String>,
-    /// The hash in the node's user-data, if the node has since taken a different configuration of its group.
+    /// `NodeupConfigHash` in the node's user-data, if the node has since taken a different configuration of its group.
     pub followed_from: Option<String>,
     /// The digest of the `kubernetes-ca` authorities that the node trusts; `None` if the node has not reported it.
     pub authorities: Option<String>,

@@ -116,7 +116,8 @@ fn an_entry_of_kops_own_channel_means_the_same_in_every_release() {
     }
 }
 
-/// If a cluster publishes no names in DNS, kOps 1.36 and newer write an empty manifest for dns-controller, so that its objects are pruned.
+/// If a cluster publishes no names in DNS, kOps 1.36 and newer write an empty manifest for dns-controller. Then dns-controller's objects
+/// are pruned.
 #[test]
 fn an_empty_manifest_has_no_objects() {
     const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
