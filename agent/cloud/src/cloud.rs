@@ -26,7 +26,8 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
     pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(4) },
 };
 
-/// Selects which of these facts to get. Only some configurations need them, and they cost more than a request to the metadata service.
+/// Selects which of these optional facts to get. Only some configurations need these facts. Getting a fact costs more than a request to the
+/// metadata service.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFacts {
     /// The network interfaces and GPUs of the machine type.
@@ -67,7 +68,7 @@ pub trait Cloud: Send + Sync {
         Ok(ObservedMachine::new(None, None))
     }
 
-    /// Adds the facts that `wanted` selects, because this node's configuration depends on them. Facts from an earlier run are reused.
+    /// Adds the facts that `wanted` selects. This node's configuration depends on these facts. Facts from an earlier run are reused.
     async fn complete(
         &self,
         facts: &mut Facts,

@@ -136,8 +136,8 @@ pub trait ControlPlane: Send + Sync {
         true
     }
 
-    /// Whether upstream's kops-controller labels Nodes of this cloud. In a cloud without such labels, the controller always takes labels
-    /// from the state store, because the cloud records no labels.
+    /// Whether upstream's kops-controller labels Nodes of this cloud. If it does not, the cloud records no labels, so the controller always
+    /// takes labels from the state store.
     fn is_labelled_by_upstream(&self) -> bool {
         true
     }

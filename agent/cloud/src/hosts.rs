@@ -18,7 +18,7 @@ pub use verify::HostVerifier;
 
 use crate::singleflight::Singleflight;
 
-/// The maximum age of a list. A list without the `Host` of a Node must also be newer than the Node.
+/// The maximum age of a list. A list proves that a Node has no `Host` only if it was requested when the Node already existed.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a list for an unverified request, so that requests for many made-up names share one list. A machine that was enrolled
 /// after the list was requested must retry.

@@ -91,7 +91,7 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     /// The form of `spec.providerID` in Nodes.
     const PROVIDER_IDS: ProviderIds;
     const PROVIDER: CloudProvider;
-    /// The environment variables that the API needs, as in [`crate::Cloud::variables`]. The default is the token.
+    /// The environment variables that the API needs, as in [`crate::Cloud::variables`]. The default is the token's variable.
     const VARIABLES: &'static [&'static [&'static str]] = &[&[Self::API.token_variable]];
     type Page: DeserializeOwned + Send;
     /// The answer about one machine.

@@ -37,7 +37,7 @@ const BLOCK: u16 = 512;
 const HEADER: usize = 10;
 /// The pauses before a postponed command is retried.
 const PAUSES: Pauses = Pauses { first: Duration::from_millis(5), longest: Duration::from_millis(500) };
-/// Extra time after the deadline for the removal of a key.
+/// The minimum time for the removal of a key, even if the deadline is earlier.
 const TIME_TO_FORGET: Duration = Duration::from_secs(2);
 
 /// A key in a TPM, until `forget` removes it.

@@ -35,8 +35,8 @@ const PAGE: usize = 500;
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
 /// The maximum age of a template. A template never changes, but a new template may replace a deleted template of the same name.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
-/// The maximum age of an instance's key. The key of an instance number never changes, so many tokens with a wrong signature share one
-/// request.
+/// The maximum age of an instance's key. The key of an instance number never changes. The cache lets many tokens with a wrong signature
+/// share one request.
 const KEY_FOR: Duration = Duration::from_secs(60 * 60);
 /// How long the answer "this instance has no key" is cached. The instance may get a key later.
 const NO_KEY_FOR: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ struct Inner {
 /// Who asks about an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// A Node of the API server. At `since`, the Node already named its instance. The name (`spec.providerID`) never changes.
+    /// A Node from the API server. At `since`, the Node already named its instance in `spec.providerID`, which never changes.
     Node { since: Instant },
     /// An unverified request, which may name a made-up instance.
     Stranger,

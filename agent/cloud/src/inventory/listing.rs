@@ -31,8 +31,9 @@ pub(super) const STALE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(3);
 /// The maximum age of a response that lets a machine get certificates.
 const FRESH_FOR: Duration = Duration::from_secs(10);
-/// The rate limit of requests for ids that no list contains: a burst, and then a number of requests per second. Unverified requests can
-/// name any id. Even if three replicas use this limit fully, other programs keep a tenth of the requests that a cloud permits in an hour.
+/// The rate limit of requests for ids that no list contains: a burst, and then a number of requests per second. The limit exists because
+/// unverified requests can name any id. Even if three replicas use this limit fully, a tenth of the cloud's hourly limit is left for other
+/// programs.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
 /// The maximum number of missed ids (ids that no list contains) that wait for a request. There must be a maximum, because unverified
@@ -147,7 +148,7 @@ impl<M: Listed> Inventory<M> {
         Ok(self.listing_with(id).await?.get(&id).cloned())
     }
 
-    /// The machine with an id, as the cloud describes it now or described it some seconds ago.
+    /// The machine with an id. The cloud's answer is new, or at most `self.fresh_for` old.
     pub async fn get_fresh(self: &Arc<Self>, id: MachineId) -> Result<Option<Arc<M>>, Arc<ApiError>> {
         if let Some(listed) = self.listed.cached(self.fresh_for).await {
             return Ok(listed.get(&id).cloned());

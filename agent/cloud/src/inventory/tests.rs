@@ -101,7 +101,7 @@ impl Known for KnownInstance {
     }
 }
 
-/// An address of each Scaleway machine that is not for the call-back.
+/// An additional address of each Scaleway machine, which is not for the call-back.
 const IPV6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7));
 
 impl Known for KnownScaleway {

@@ -99,7 +99,7 @@ impl Settings {
         http::client_with(config)
     }
 
-    /// Fails if the server at this URL needs a verified certificate, and this host has no CA bundle.
+    /// Fails if this client must verify the certificate of the server at this URL, and this host has no CA bundle.
     pub(super) fn require_ca_bundle_for(&self, url: &str) -> Result<(), NoCaBundle> {
         if self.takes_any_certificate { Ok(()) } else { tls::require_ca_bundle_for([url]) }
     }

@@ -35,7 +35,7 @@ fn servers(login: &[(&'static str, String)], calls: CloudCalls) -> Arc<Openstack
     Arc::new(OpenstackServers::with_login(login, CLUSTER, calls).unwrap())
 }
 
-/// Whether the inventory has the stand-in's only server.
+/// Whether the inventory contains the only server of the test API.
 async fn is_there(servers: &Arc<OpenstackServers>) -> Result<bool, Arc<ApiError>> {
     Ok(servers.get(IdForm::Uuid.parse(&uuid(1)).unwrap()).await?.is_some())
 }

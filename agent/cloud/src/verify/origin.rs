@@ -45,8 +45,8 @@ pub enum Peers {
 pub enum LoadBalancing {
     /// Machines connect directly.
     None,
-    /// Machines may connect through a load balancer, whose addresses are not known. Listed machines and their pods connect directly from
-    /// the machines' addresses. Any other address is treated as the load balancer's.
+    /// Machines may connect through a load balancer, whose addresses are not known. A request from a listed machine's address comes
+    /// directly from this machine or its pods. A request from any other address is treated as coming from the load balancer.
     Of(Arc<dyn OwnAddresses>),
 }
 
@@ -94,7 +94,8 @@ impl Origin {
         self.address == address.to_canonical()
     }
 
-    /// Whether the origin contains a claimed machine. One machine may make requests with many such origins, because it can claim any id.
+    /// Whether the origin contains the id of the machine that the request claims to come from. One machine may make requests with many
+    /// such origins, because it can claim any id.
     pub fn is_claim(self) -> bool {
         self.claimed.is_some()
     }

@@ -20,7 +20,8 @@ pub struct Listed {
     pub namespace: String,
     pub name: String,
     pub is_paused: bool,
-    /// Whether this object has a controller (an owner with `controller: true`). The controller then deletes this object.
+    /// Whether this object has a controller (an owner with `controller: true`). The removal of an add-on skips such an object, because the
+    /// object's controller deletes it.
     pub is_owned: bool,
 }
 

@@ -174,8 +174,8 @@ fn fit_key(pem: &str) -> Result<Vec<u8>, CertificateRefusal> {
     }
 }
 
-/// Whether an uncompressed point is on P-256 or P-384. A reader of a certificate with an invalid point would fail, or compute on a weaker
-/// curve.
+/// Whether an uncompressed point is on P-256 or P-384. A program that uses a certificate with an invalid point would fail, or compute on
+/// a weaker curve.
 fn is_on_curve(curve: Option<&Oid<'_>>, point: &[u8]) -> bool {
     let (algorithm, length): (&'static dyn VerificationAlgorithm, _) = match curve {
         Some(curve) if *curve == OID_EC_P256 => (&ECDSA_P256_SHA256_ASN1, 65),

@@ -31,7 +31,8 @@ pub const CONDITION: &str = "KopsConfigured";
 pub struct NodeReport {
     /// The configuration to which the machine last converged; `None` before the first convergence.
     pub runs: Option<Configuration>,
-    /// The configuration that a new machine in place of this machine would get, if it differs from this machine's configuration.
+    /// The configuration that a new machine would get in place of this machine. Set only if it differs from this machine's
+    /// configuration.
     pub superseded_by: Option<Configuration>,
     pub trouble: Option<Trouble>,
     /// The certificate that expires first; `None` if the node has no certificate.

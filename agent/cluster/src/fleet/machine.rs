@@ -276,7 +276,10 @@ impl WantedMachines {
             })?;
         match parse_timestamp(&wanted.at) {
             Some(at) if at <= now + CLOCK_SKEW && now - at <= STALE => Ok(wanted),
-            _ => Err(Invalid::new(format!("no controller has read the specs since {}", wanted.at))),
+            _ => Err(Invalid::new(format!(
+                "no controller has read the specs of the instance groups since {}",
+                wanted.at
+            ))),
         }
     }
 

@@ -58,7 +58,7 @@ pub struct NextPlan {
     pub remove: u32,
     /// The units and static pods that restart, in the order of the plan's steps, as the summary of a plan names them.
     pub restarts: Vec<String>,
-    /// The number of restarts whose names did not fit.
+    /// The number of restarts whose names `restarts` omits.
     #[serde(default)]
     pub more_restarts: u32,
     /// Whether the node needs a slot of its group for the change ([`crate::pacing`]).

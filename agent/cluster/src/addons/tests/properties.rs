@@ -68,7 +68,7 @@ fn version() -> impl Strategy<Value = ChannelVersion> {
     )
 }
 
-/// The fields of a manager: few names, up to three levels.
+/// Generates the `fieldsV1` of one field manager, with few names and up to three levels.
 fn fields() -> impl Strategy<Value = Value> {
     let leaf = Just(json!({}));
     leaf.prop_recursive(3, 16, 3, |below| {

@@ -20,7 +20,7 @@ pub struct Caller {
 pub enum CallerRefusal {
     #[error("{arn} does not belong to the AWS account of kops-controller")]
     OtherAccount { arn: String },
-    #[error("{arn} is not an instance with a role of nodes: {problem}")]
+    #[error("{arn} is not an instance with an IAM role for nodes: {problem}")]
     NoNode { arn: String, problem: &'static str },
     #[error("the role of {arn} is not one of the roles of nodes, which are {}", .roles.join(", "))]
     OtherRole {

@@ -98,7 +98,7 @@ impl Statement {
     }
 }
 
-/// The signer's certificate, and all other certificates.
+/// Returns the signer's certificate, and all other certificates in `all`.
 fn certificates_of(
     signer: &SignerInfo,
     all: &[CertificateChoices],
