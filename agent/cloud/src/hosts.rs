@@ -56,8 +56,8 @@ impl Enrolled {
         Ok(self.list(CLAIMED_FOR).await?.get(name).cloned())
     }
 
-    /// The `Host` of the Node with this name. The Node existed at `since`. Only a list that was requested after `since` proves that there
-    /// is no `Host`. One list answers the questions about all Nodes.
+    /// The `Host` of the Node with this name. `since` is a time at which the Node already existed. Only a list that was requested after
+    /// `since` proves that the Node has no `Host`. One list answers the questions about all Nodes.
     pub async fn of_node(&self, name: &str, since: Instant) -> Result<Option<Host>, Arc<HostsUnavailable>> {
         if let Some(host) = self.list(LISTED_FOR).await?.get(name) {
             return Ok(Some(host.clone()));

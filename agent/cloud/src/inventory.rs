@@ -65,7 +65,7 @@ pub struct ListApi {
     pub(crate) newest_first: &'static [(&'static str, &'static str)],
 }
 
-/// How a cloud's machines become nodes.
+/// The values for one cloud that its machines and the server use during bootstrap.
 #[derive(Debug)]
 pub struct Bootstrap {
     /// The cloud's field below `server.provider` in kops-controller's configuration (upstream:

@@ -11,7 +11,7 @@ const WINDOW: Duration = Duration::from_millis(50);
 /// The minimum time between two requests for the same question.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The last answer to a question, and when it was requested.
+/// The last answer to a question, with the time at which the answer was requested.
 #[derive(Debug)]
 pub(super) struct Singleflight<T, E> {
     last: Arc<Mutex<Option<LastAnswer<T, E>>>>,

@@ -294,8 +294,8 @@ fn key_of_issuer<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
     })
 }
 
-/// The URLs of the issuer's certificate, as `certificate` names them. URLs outside `folder` are left out, but `http` and `https` make no
-/// difference. The result has the scheme of `folder`.
+/// The URLs in `certificate` at which its issuer's certificate can be downloaded. URLs outside `folder` are omitted. A URL may have the
+/// scheme `http` or `https`, but the result always has the scheme of `folder`.
 fn places_of_issuer(certificate: &X509Certificate<'_>, folder: &Url) -> Vec<Url> {
     let mut places = Vec::new();
     for extension in certificate.extensions() {

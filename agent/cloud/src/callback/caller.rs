@@ -67,8 +67,8 @@ impl Caller {
         Caller { within, ..self }
     }
 
-    /// Verifies that the machine at `address` has made the request of this challenge. `identity` is the certificate and key of
-    /// kops-controller. `random` is sixteen unpredictable bytes.
+    /// Verifies that the machine at `address` sent the bootstrap request that contains `challenge`. `identity` is the certificate and key
+    /// of kops-controller. `random` is sixteen unpredictable bytes.
     pub async fn call(
         &self,
         address: SocketAddr,

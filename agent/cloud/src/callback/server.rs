@@ -55,7 +55,7 @@ const SECRET: usize = 16;
 const PORT_FREE_WITHIN: Duration = Duration::from_secs(1);
 const PORT_TRIED_EVERY: Duration = Duration::from_millis(10);
 
-/// The timeouts of the parts of a connection.
+/// The timeouts of a connection: for the TLS handshake, for the call of kops-controller, and for a caller that the server rejects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
     pub(super) handshake: Duration,

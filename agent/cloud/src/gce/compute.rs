@@ -50,7 +50,7 @@ fn read_error(body: &[u8]) -> Option<ErrorBody> {
 
 fn meaning(status: u16, reason: &str) -> Meaning {
     match (status, reason) {
-        // Google reports these errors with status 403 or 429, so the name decides before the status.
+        // Google reports these errors with status 403 or 429, so the error's name is checked before the status.
         (_, "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded") => Meaning::Throttled,
         (401 | 403, _) => Meaning::Forbidden,
         (404, "notFound") => Meaning::NotFound,

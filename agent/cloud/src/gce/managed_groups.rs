@@ -31,7 +31,7 @@ const LISTED_FOR: Duration = Duration::from_secs(10);
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
-/// The maximum age of a group's list if the wanted instance's name does not look like a name of this group.
+/// The maximum age of a group's list if the requested instance's name does not begin with the group's base name and a dash.
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
 /// The maximum age of a template. A template never changes, but a new template may replace a deleted template of the same name.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);

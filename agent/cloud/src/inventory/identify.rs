@@ -41,7 +41,7 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
         let id = M::PROVIDER_IDS.id(&node.provider_id)?;
         let asked = self.machines.get_with_namesake(id, &node.name).await;
         let (machine, namesake) = asked.map_err(NotIdentified::unavailable)?;
-        // A provider id may contain a location besides the machine's id. The location may be wrong.
+        // The machine was found by its id alone. A providerID may also contain a location, and the location may be wrong.
         let named = machine.filter(|machine| machine.is_named_by(&node.provider_id));
         let machine = named.ok_or_else(|| Refusal::NoSuchInstance { instance: id.to_string() })?;
         Ok(identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())?)

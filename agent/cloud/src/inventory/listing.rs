@@ -24,8 +24,8 @@ use crate::verify::OwnAddresses;
 /// The maximum age of the list is this value multiplied by the list's number of pages. With this age, requests for the whole list use a
 /// fifth of the requests that a cloud permits in an hour. The maximum age of the list of the newest machines also depends on its pages.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
-/// If a new list fails or is slow, the previous list may be this much older than its maximum age. The previous list then serves only
-/// questions about machines that it contains.
+/// The time for which an expired list stays usable while the request for a new list fails or is slow. During this time, the expired list
+/// answers only questions about machines that it contains.
 pub(super) const STALE: Duration = Duration::from_secs(60);
 /// How long a question waits for a new list if an older list contains the machine.
 const SOON: Duration = Duration::from_secs(3);
@@ -51,7 +51,7 @@ pub struct Inventory<M> {
     pub(super) last: Mutex<Last<M>>,
 }
 
-/// The results of the last requests.
+/// The results of the last requests for machines, and the limits for the next requests.
 #[derive(Debug)]
 pub(super) struct Last<M> {
     /// The number of pages of the whole list.
@@ -193,7 +193,7 @@ impl<M: Listed> Inventory<M> {
         matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }))
     }
 
-    /// Remembers the addresses and the names of machines.
+    /// Remembers the addresses of all listed machines, and the Node names of all machines that do not belong to a different cluster.
     fn note(&self, last: &mut Last<M>, listing: &Listing<M>) {
         last.addresses.extend(listing.values().flat_map(|machine| machine.addresses()));
         for machine in listing.values().filter(|machine| !self.is_of_another(machine)) {

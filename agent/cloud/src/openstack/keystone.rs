@@ -151,7 +151,7 @@ impl Keystone {
         Ok(Issued::new(Session { endpoint, token }, asked, life))
     }
 
-    /// The endpoint of the service, for the region and the interface of the login.
+    /// The service's endpoint in the catalog, for the region and the interface in the settings.
     fn endpoint(&self, catalog: &[Service]) -> Result<String, ApiError> {
         let Settings { region, interface, .. } = &self.settings;
         let service = self.service;

@@ -209,7 +209,7 @@ fn response_codes_are_reported_by_name() {
         (0x149, "TPM_RC_NV_AUTHORIZATION"),
         (0x14a, "this index of its memory is empty"),
         (0x101, "TPM_RC_FAILURE (0x101); its self-test failed"),
-        // Linux' resource manager does not know this command.
+        // The code of Linux's TPM resource manager for a command that the TPM does not support.
         (0x000b_0143, "TPM_RC_COMMAND_CODE (0xb0143)"),
         (0x5555, "response code 0x5555"),
     ] {

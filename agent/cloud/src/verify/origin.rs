@@ -14,7 +14,7 @@ impl MachinePrefix {
     /// The /64 network that most clouds give to one machine.
     pub const NETWORK: MachinePrefix = MachinePrefix::of_bits(64);
 
-    /// A prefix of this many bits. A whole address has 128.
+    /// The first `bits` bits of an IPv6 address. With 128 bits, the prefix is the whole address.
     pub const fn of_bits(bits: u32) -> MachinePrefix {
         MachinePrefix(bits)
     }

@@ -9,8 +9,8 @@ use super::manifest::Object;
 use super::serving;
 use super::spec::PruneKind;
 
-/// The API group of admission webhooks and policies. Their deletion does not wait for workloads, because pods do not use these objects. A
-/// stale webhook or policy may also reject objects of the manifest.
+/// The API group of admission webhooks and policies. Their deletion does not wait for workloads, for two reasons: pods do not use these
+/// objects, and a stale webhook or policy may reject objects of the manifest.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// An object that the API server lists for a rule: it matches the rule's kind, namespaces and selectors.
@@ -91,7 +91,7 @@ pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a 
     tried.iter().filter(holds).filter_map(|one| Some((one, one.problem()?))).collect()
 }
 
-/// Whether `holder` does not serve because it waits for a host port that `doomed` uses.
+/// Whether the pods of `holder` wait for a host port that `doomed` uses. `holder` can then serve only after `doomed` is deleted.
 pub fn is_in_the_way(doomed: &Value, holder: &Tried<'_>) -> bool {
     holder.live.as_ref().is_ok_and(|live| serving::waits_for_port_of(live, doomed))
 }

@@ -26,8 +26,8 @@ pub fn read_authorities(value: &str) -> Option<String> {
     is_sha256_hex(value).then(|| value.to_owned())
 }
 
-/// A note for each group about the authorities that its nodes trust, if the nodes of the cluster trust different authorities. The hashes of
-/// configurations do not show this difference. `nodes` has the group, the name and the digest of each node.
+/// If nodes of the cluster trust different `kubernetes-ca` authorities, returns a note for each group about the authorities that its nodes
+/// trust. The configuration hashes do not show this difference. `nodes` has each node's group, name and digest of its trusted authorities.
 pub(crate) fn different_authorities<'a>(
     nodes: impl Iterator<Item = (&'a str, &'a str, &'a str)>,
 ) -> BTreeMap<&'a str, String> {

@@ -17,7 +17,7 @@ use super::annotation::{Annotation, SCHEMA_VERSION, Unread, is_name};
 use super::groups::STALE;
 use super::rows::CLOCK_SKEW;
 
-/// The annotation with the observed machine.
+/// The annotation with the [`ObservedMachine`].
 pub const MACHINE: &str = "kops-agent/machine";
 /// The ConfigMap with the [`WantedMachines`], in the namespace [`crate::pacing::NAMESPACE`].
 pub const WANTED_MACHINES: &str = "instance-groups";
@@ -52,7 +52,7 @@ pub struct ObservedMachine {
 #[serde(rename_all = "camelCase")]
 pub struct WantedMachines {
     schema_version: u32,
-    /// When the controller last read the specs, in RFC 3339.
+    /// When the controller last read the specs of the instance groups, in RFC 3339.
     pub at: String,
     pub groups: BTreeMap<String, WantedMachine>,
 }

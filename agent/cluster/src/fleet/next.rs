@@ -16,7 +16,7 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the summary of the node's plan.
 pub const NEXT: &str = "kops-agent/next";
-/// Maximum number of names of units and static pods. The summary only counts the remaining names.
+/// Maximum number of names in [`NextPlan::restarts`]. [`NextPlan::more_restarts`] counts the restarts whose names are omitted.
 const MOST_RESTARTS: usize = 16;
 /// Maximum length of the name of a unit or static pod, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -56,7 +56,7 @@ pub struct NextPlan {
     pub create: u32,
     pub change: u32,
     pub remove: u32,
-    /// The units and static pods that restart, in the order of the plan's steps, as the summary of a plan names them.
+    /// The names of the units and static pods that restart, in the order of the plan's steps. A plan's summary shows the same names.
     pub restarts: Vec<String>,
     /// The number of restarts whose names `restarts` omits.
     #[serde(default)]

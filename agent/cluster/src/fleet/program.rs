@@ -57,7 +57,7 @@ impl Annotation for ProgramReport {
     }
 }
 
-/// The kops-agent that follows rollouts on a node.
+/// The kops-agent program that follows rollouts on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedProgram {
     pub sha256: String,
@@ -65,8 +65,8 @@ pub struct ReportedProgram {
     pub is_unchecked: bool,
 }
 
-/// The kops-agent that follows rollouts on a node. `None` if the node has not reported it, or if the last report came from a version that
-/// does not report its program. `agent_version` is the Node's annotation with the agent's version.
+/// The kops-agent program that follows rollouts on a node. `None` if the node has not reported the program, or if the last report came from
+/// a version that does not report its program. `agent_version` is the Node's annotation with the agent's version.
 pub fn reported_program(annotation: &str, agent_version: &str) -> Option<ReportedProgram> {
     let ProgramReport { version, sha256, unchecked, .. } = ProgramReport::parsed(annotation).ok()?;
     (version == agent_version).then_some(ReportedProgram { sha256, is_unchecked: unchecked })

@@ -26,7 +26,7 @@ pub struct RebootReport {
 }
 
 impl RebootReport {
-    /// The report of a node in this boot. Empty reasons mean that no reboot is required.
+    /// A node's report in the boot `boot_id`. Empty `reasons` mean that no reboot is required.
     pub fn new(boot_id: &str, reasons: &[String]) -> RebootReport {
         let reasons = reasons.iter().take(MOST_REASONS).map(|reason| one_line(reason, LONGEST_REASON));
         let (schema_version, boot_id) = (SCHEMA_VERSION, boot_id.to_owned());

@@ -261,7 +261,7 @@ mod tests {
                 .map(|(name, by)| (name.to_owned(), by.map(str::to_owned)));
             assert_eq!(superseded(nodes), expected, "{since}");
         }
-        // A clock may be ahead by up to `CLOCK_SKEW`, so this time counts.
+        // A node's clock may be ahead by up to `CLOCK_SKEW`, so a time that is 4 minutes ahead is accepted.
         let nodes = vec![
             node("nodes", "ahead", &runs("b=", "1970-01-01T00:04:00Z")),
             node("nodes", "old", &runs("a=", "1969-03-01T00:00:00Z")),

@@ -343,7 +343,7 @@ fn an_add_on_is_due_when_it_is_new_changed_or_lacks_its_pki() {
     assert!(due(&plain, None, true).unwrap().version.is_some());
     assert!(due(&plain, installed("old").as_ref(), true).unwrap().version.is_some());
     assert_eq!(due(&plain, installed("new").as_ref(), true), None);
-    // An add-on without `needsPKI` ignores that the PKI is missing.
+    // Without `needsPKI`, a missing PKI does not make the add-on due.
     assert_eq!(due(&plain, installed("new").as_ref(), false), None);
 
     let with_pki = addon("{name: a, manifest: a, manifestHash: new, needsPKI: true}");
