@@ -114,7 +114,7 @@ impl Failing for ControlPlaneError {
 /// they also share its requests.
 #[async_trait::async_trait]
 pub trait ControlPlane: Send + Sync {
-    /// Identifies a Node by the instance in its `spec.providerID`, which is not empty. The Node existed at `since`. Only a
+    /// Identifies a Node by the instance in its `spec.providerID`. The providerID is not empty, and the Node existed at `since`. Only a
     /// response to a request after `since` proves that the instance is missing.
     async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified>;
 

@@ -76,8 +76,7 @@ pub struct Bootstrap {
     pub(crate) fact: &'static str,
     /// The reason in a refusal while the API does not respond.
     pub(crate) unavailable: &'static str,
-    /// How a machine without an address for the call-back is refused: the reason, and the text that follows the machine's id in the
-    /// message.
+    /// The refusal of a machine without an address for the call-back: the reason, and the part of the message after the machine's id.
     pub(crate) no_address: (&'static str, &'static str),
     /// The number of leading bits of an IPv6 address that identify one machine.
     pub(crate) machine_prefix: MachinePrefix,

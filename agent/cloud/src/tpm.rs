@@ -65,7 +65,8 @@ impl Tpm {
         let (digest, ticket) = self.hash(data)?;
         let key = self.create_primary(template)?;
         let signed = self.sign_digest(key, digest, ticket);
-        // The TPM has room for about three keys. Without a resource manager, a key stays there after the program ends.
+        // The TPM has room for about three keys. Without a resource manager, a key stays in the TPM after the program ends, so the key
+        // is removed.
         if let Err(problem) = self.forget(key) {
             log::warn!("cannot remove a key from the TPM: {problem}");
         }

@@ -140,7 +140,7 @@ pub struct Examined<'a> {
     /// A value that identifies the token. The server accepts each fingerprint once.
     pub fingerprint: Vec<u8>,
     /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not contain the time. A token
-    /// without a time is useless to an eavesdropper.
+    /// without a time is useless to an eavesdropper, because the source address or the call-back must also prove the identity.
     pub signed_at: Option<i64>,
     pub proof: Proof,
     /// Asks the cloud. The future does nothing before it is polled, and stops when it is dropped.

@@ -23,7 +23,8 @@ use crate::verify::OwnAddresses;
 /// The maximum ages of the list of scale sets. The first value applies if the list contains the wanted scale set, the second value
 /// otherwise.
 const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a list of machines. A list that does not show a Node's machine as running must also be newer than the Node.
+/// The maximum age of a list of machines. A list proves that a Node's machine is not running only if the list was also requested after the
+/// Node was observed.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a list of machines for a bootstrap request, per hundred machines in the list. Azure lists a machine before the
 /// machine starts, so a cached list usually contains it. If not, the machine retries.

@@ -43,9 +43,10 @@ use kops_agent_net::tls;
 /// The maximum number of connections. At this limit, a new connection replaces the oldest unverified connection of the address that has the
 /// most unverified connections. To keep kops-controller out, an attacker must open this many connections within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
-/// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for the whole call-back. Upstream's
-/// kops-controller waits 15 seconds. A machine also waits 15 seconds for its bootstrap response (`pkg/kopscontrollerclient/client.go`).
+/// The timeout of a TLS handshake, which takes some round trips. kops-agent's controller also waits 4 seconds, for the whole call-back.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
+/// The timeout of kops-controller's call after the handshake. Upstream's kops-controller also waits 15 seconds for the call-back, and a
+/// machine waits 15 seconds for its bootstrap response (`pkg/kopscontrollerclient/client.go`).
 const CALL_WITHIN: Duration = Duration::from_secs(15);
 /// How long a connection stays open after the server rejects the name in the caller's certificate, so that the caller can read the reason.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);

@@ -129,7 +129,7 @@ async fn a_machine_without_secret_or_challenge_proves_nothing() {
     let silent = machine.challenge().unwrap();
     drop(machine);
     let error = call(&silent, &identity).await.unwrap_err().to_string();
-    assert!(error.contains("does not answer its call-back"), "{error}");
+    assert!(error.contains("does not answer the call-back"), "{error}");
 }
 
 /// Raises the limit of open files: this process has both ends of all connections.

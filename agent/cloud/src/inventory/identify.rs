@@ -62,8 +62,8 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
 
     /// If the Kubernetes API has a load balancer, kOps puts port 3988 behind this load balancer, without the PROXY protocol (upstream:
     /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`, `pkg/model/scalewaymodel/api_loadbalancer.go`).
-    /// Even in a cluster without a load balancer, an address outside the cloud's list counts as the address of a load balancer. If the
-    /// source address is the proof of identity, all machines connect directly.
+    /// A source address that belongs to no listed machine counts as the address of a load balancer, even in a cluster without one. If the
+    /// source address is the proof of identity, all machines connect directly, so no address counts as a load balancer's.
     fn load_balancing(&self) -> LoadBalancing {
         match M::PROVEN_BY {
             ProvenBy::CallBack => LoadBalancing::Of(self.machines.clone()),

@@ -21,8 +21,8 @@ use crate::rate_limiter::TokenBucket;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// The maximum age of the list is this value multiplied by the list's number of pages. With this age, requests for the whole list use a
-/// fifth of the requests that a cloud permits in an hour. The maximum age of the list of the newest machines also depends on its pages.
+/// The maximum age of a list is this value multiplied by the list's number of pages. This applies to the whole list, and to the list of the
+/// newest machines. With this age, requests for the whole list use a fifth of the requests that a cloud permits in an hour.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
 /// The time for which an expired list stays usable while the request for a new list fails or is slow. During this time, the expired list
 /// answers only questions about machines that it contains.

@@ -84,8 +84,8 @@ pub struct Admitted {
     _place: Place,
 }
 
-/// The place of a request: first in the queue, and after admission among the running requests. Dropping this value frees the place in both
-/// cases, because a connection may close at the moment when its request is admitted.
+/// The place of a request: first in the queue, and after admission among the running requests. A connection may close at the moment when its
+/// request is admitted, so dropping this value frees the place in both cases.
 struct Place {
     admission: Arc<Admission>,
     origin: Origin,
@@ -247,7 +247,7 @@ mod tests {
         let honest = admission.enter(origin(2)).now_or_never().unwrap().unwrap();
         let mut second = Box::pin(admission.enter(origin(2)));
         assert!(second.as_mut().now_or_never().is_none());
-        // The turn of the flood comes first, then the turn of the second origin.
+        // The first free place goes to the flood, whose turn comes first. The next free place goes to the second origin.
         flood.pop();
         assert!(waiting[0].as_mut().now_or_never().is_some_and(|turn| turn.is_ok()));
         drop(honest);

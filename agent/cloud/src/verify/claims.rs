@@ -74,7 +74,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else { return };
         let kept_for = self.kept_for;
-        // Without a runtime, the server admits no more requests, so the place may be free immediately.
+        // Without a Tokio runtime, the server admits no more requests, so the place is freed immediately.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 sleep(kept_for).await;

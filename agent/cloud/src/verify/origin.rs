@@ -89,7 +89,7 @@ impl Origin {
         Origin { claimed: Some(id), ..self }
     }
 
-    /// Whether the origin is exactly this address. Use this only for clouds whose machines have single addresses.
+    /// Whether the origin is exactly this address. Use this only for clouds that give a machine single addresses, not IPv6 prefixes.
     pub fn is_at(self, address: IpAddr) -> bool {
         self.address == address.to_canonical()
     }

@@ -26,7 +26,7 @@ const CONDITIONS_OF: [(&str, &str, &[&str]); 3] = [
     ("gateway.networking.k8s.io", "GatewayClass", &["Accepted"]),
 ];
 
-/// Kinds whose status never shows their health: `apiVersion` and kind.
+/// Kinds (`apiVersion` and kind) of objects whose status never shows their health.
 const SILENT: [(&str, &str); 10] = [
     ("v1", "ConfigMap"),
     ("v1", "ServiceAccount"),

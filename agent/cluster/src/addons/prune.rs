@@ -79,9 +79,9 @@ impl Tried<'_> {
     }
 }
 
-/// The objects of the manifest that do not serve yet and therefore prevent the deletion of objects of this kind, each with the reason.
-/// These are objects of this kind, and workloads, because pods of a workload may use objects of this kind. Workloads do not prevent the
-/// deletion of admission objects.
+/// The objects of the manifest that prevent the deletion of objects of this kind, because they are not applied or not ready yet. Each has
+/// the reason. Only objects of this kind and workloads can prevent the deletion: pods of a workload may use objects of this kind. Workloads
+/// do not prevent the deletion of admission objects.
 pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a Tried<'a>, String)> {
     let holds = |one: &&Tried<'_>| {
         let of = &one.object.kind;

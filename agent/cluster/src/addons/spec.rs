@@ -79,7 +79,6 @@ pub enum NeedsRollingUpdate {
 }
 
 impl NeedsRollingUpdate {
-    /// Parses the value of `needsRollingUpdate`. Returns `None` for an unknown value.
     pub fn parse(text: &str) -> Option<NeedsRollingUpdate> {
         match text {
             "control-plane" => Some(NeedsRollingUpdate::ControlPlane),

@@ -21,7 +21,8 @@ pub fn authorities_digest(bundle: &str) -> Option<String> {
     (!certificates.is_empty()).then(|| sha256_hex(certificates.concat().as_bytes()))
 }
 
-/// Parses an annotation's value; `None` if it is not a digest. A kubelet can write any value into its own Node.
+/// Checks the value of the annotation [`AUTHORITIES`], because a kubelet can write any value into its own Node. `None` if the value is not
+/// a digest.
 pub fn read_authorities(value: &str) -> Option<String> {
     is_sha256_hex(value).then(|| value.to_owned())
 }

@@ -16,8 +16,8 @@ const LONGEST_VERSION: usize = 200;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramReport {
     schema_version: u32,
-    /// The agent's version. It shows whether this report is stale: an older kops-agent, which writes no such report, changes only the
-    /// annotation with the agent's version. If that annotation has a different version than this report, this report is stale.
+    /// The agent's version. An older kops-agent writes no such report, and changes only the annotation `kops-agent/version`. So this report
+    /// is stale if the annotation has a different version.
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,

@@ -299,7 +299,7 @@ fn a_version_replaces_another_id_hash_or_generation() {
         (version("a", ONE, 1), version("a", ONE, 0), true),
         (version("a", ONE, 0), version("a", ONE, 1), false),
         (version("a", ONE, 1), version("a", ONE, 1), false),
-        // A different hash is a different version, even with an older generation.
+        // A version with a different hash replaces the old version, even if its own generation is older.
         (version("a", TWO, 0), version("a", ONE, 1), true),
     ] {
         assert_eq!(new.replaces(&old), replaces, "{new:?} {old:?}");

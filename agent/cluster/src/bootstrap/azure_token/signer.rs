@@ -45,7 +45,7 @@ impl From<der::Error> for NotSignedData {
 pub struct Signer {
     /// The signer's certificate (DER). It names Azure's metadata service.
     pub certificate: Vec<u8>,
-    /// The other certificates of the document (DER), at most two.
+    /// The certificates of the document (DER) except the signer's, at most two.
     pub others: Vec<Vec<u8>>,
     hash: Hash,
     /// The bytes that the signature covers.
