@@ -26,7 +26,8 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
     pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(4) },
 };
 
-/// Selects which of these facts to get. Only some configurations need them, and they cost more than a request to the metadata service.
+/// Selects which of these optional facts to get. Only some configurations need these facts. Getting a fact costs more than a request to the
+/// metadata service.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFacts {
     /// The network interfaces and GPUs of the machine type.
@@ -53,9 +54,9 @@ pub trait Cloud: Send + Sync {
         Ok(())
     }
 
-    /// Returns the item of this machine's metadata that a URL `metadata://CLOUD/PATH` names (upstream: `ReadFile` in
-    /// util/pkg/vfs/context.go). The path begins with a slash. `None` if the metadata service does not have the item. Fails if kOps reads
-    /// no item at this path.
+    /// Returns the item at `path` of this machine's metadata, for a URL `metadata://CLOUD/PATH` (upstream: `ReadFile` in
+    /// util/pkg/vfs/context.go). The path begins with a slash. `None` if the metadata service does not have the item. Fails if kOps does
+    /// not support this path.
     async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
         let _ = (path, retries);
         Err(CloudError::Unsupported { provider: self.provider(), action: "read metadata:// URLs" })
@@ -67,7 +68,7 @@ pub trait Cloud: Send + Sync {
         Ok(ObservedMachine::new(None, None))
     }
 
-    /// Adds the facts that `wanted` selects, because this node's configuration depends on them. Facts from an earlier run are reused.
+    /// Adds the facts that `wanted` selects. This node's configuration depends on these facts. Facts from an earlier run are reused.
     async fn complete(
         &self,
         facts: &mut Facts,

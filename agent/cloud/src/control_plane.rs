@@ -114,7 +114,7 @@ impl Failing for ControlPlaneError {
 /// they also share its requests.
 #[async_trait::async_trait]
 pub trait ControlPlane: Send + Sync {
-    /// Identifies a Node by the instance in its `spec.providerID`, which is not empty. The Node existed at `since`. Only a
+    /// Identifies a Node by the instance in its `spec.providerID`. The providerID is not empty, and the Node existed at `since`. Only a
     /// response to a request after `since` proves that the instance is missing.
     async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified>;
 
@@ -136,8 +136,8 @@ pub trait ControlPlane: Send + Sync {
         true
     }
 
-    /// Whether upstream's kops-controller labels Nodes of this cloud. In a cloud without such labels, the controller always takes labels
-    /// from the state store, because the cloud records no labels.
+    /// Whether upstream's kops-controller labels Nodes of this cloud. If it does not, the cloud records no labels, so the controller always
+    /// takes labels from the state store.
     fn is_labelled_by_upstream(&self) -> bool {
         true
     }

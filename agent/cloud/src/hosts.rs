@@ -18,7 +18,7 @@ pub use verify::HostVerifier;
 
 use crate::singleflight::Singleflight;
 
-/// The maximum age of a list. A list without the `Host` of a Node must also be newer than the Node.
+/// The maximum age of a list. A list proves that a Node has no `Host` only if it was requested when the Node already existed.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a list for an unverified request, so that requests for many made-up names share one list. A machine that was enrolled
 /// after the list was requested must retry.
@@ -56,8 +56,8 @@ impl Enrolled {
         Ok(self.list(CLAIMED_FOR).await?.get(name).cloned())
     }
 
-    /// The `Host` of the Node with this name. The Node existed at `since`. Only a list that was requested after `since` proves that there
-    /// is no `Host`. One list answers the questions about all Nodes.
+    /// The `Host` of the Node with this name. `since` is a time at which the Node already existed. Only a list that was requested after
+    /// `since` proves that the Node has no `Host`. One list answers the questions about all Nodes.
     pub async fn of_node(&self, name: &str, since: Instant) -> Result<Option<Host>, Arc<HostsUnavailable>> {
         if let Some(host) = self.list(LISTED_FOR).await?.get(name) {
             return Ok(Some(host.clone()));

@@ -65,18 +65,18 @@ pub struct ListApi {
     pub(crate) newest_first: &'static [(&'static str, &'static str)],
 }
 
-/// How a cloud's machines become nodes.
+/// The values for one cloud that its machines and the server use during bootstrap.
 #[derive(Debug)]
 pub struct Bootstrap {
-    /// kOps' key for the cloud in the server's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
+    /// The cloud's field below `server.provider` in kops-controller's configuration (upstream:
+    /// `cmd/kops-controller/pkg/config/options.go`).
     pub(crate) provider: &'static str,
     pub(crate) token: IdToken,
     /// The path of a machine's id in the facts.
     pub(crate) fact: &'static str,
     /// The reason in a refusal while the API does not respond.
     pub(crate) unavailable: &'static str,
-    /// How a machine without an address for the call-back is refused: the reason, and the text that follows the machine's id in the
-    /// message.
+    /// The refusal of a machine without an address for the call-back: the reason, and the part of the message after the machine's id.
     pub(crate) no_address: (&'static str, &'static str),
     /// The number of leading bits of an IPv6 address that identify one machine.
     pub(crate) machine_prefix: MachinePrefix,
@@ -90,7 +90,7 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     /// The form of `spec.providerID` in Nodes.
     const PROVIDER_IDS: ProviderIds;
     const PROVIDER: CloudProvider;
-    /// The environment variables that the API needs, as in [`crate::Cloud::variables`]. The default is the token.
+    /// The environment variables that the API needs, as in [`crate::Cloud::variables`]. The default is the token's variable.
     const VARIABLES: &'static [&'static [&'static str]] = &[&[Self::API.token_variable]];
     type Page: DeserializeOwned + Send;
     /// The answer about one machine.

@@ -59,8 +59,8 @@ impl RememberedFacts {
         RememberedFacts { told_in: Some(boot_id), ..self }
     }
 
-    /// The lifecycle action to complete, if the machine became a node in this boot and the cloud was not told in this boot that the machine
-    /// is ready. `None` if there is nothing to complete.
+    /// The lifecycle action that must still be completed in this boot. `None` if the machine has no lifecycle action, has not become a node
+    /// in this boot, or has already told the cloud in this boot that it is ready.
     pub fn untold_in(&self, boot_id: &str) -> Option<&LifecycleAction> {
         let is_due = self.ready_in.as_deref() == Some(boot_id) && self.told_in.as_deref() != Some(boot_id);
         self.lifecycle_action.as_ref().filter(|_| is_due)

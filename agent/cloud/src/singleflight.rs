@@ -11,7 +11,7 @@ const WINDOW: Duration = Duration::from_millis(50);
 /// The minimum time between two requests for the same question.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The last answer to a question, and when it was requested.
+/// The last answer to a question, with the time at which the answer was requested.
 #[derive(Debug)]
 pub(super) struct Singleflight<T, E> {
     last: Arc<Mutex<Option<LastAnswer<T, E>>>>,
@@ -32,10 +32,10 @@ impl<T, E> Default for Singleflight<T, E> {
 }
 
 impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
-    /// The last answer if it was requested at most `longest` ago, else a new answer from `ask`. If `longest` is zero, the request begins
-    /// after this call. A failure goes to all waiting callers, but is not cached. A request runs to its end even if no caller waits any
-    /// more. Otherwise, callers whose timeout is shorter than the request would never get an answer. Only one caller holds the future of
-    /// the request, because thousands of futures would need much memory.
+    /// Returns the last answer if it was requested at most `longest` ago, else a new answer from `ask`. If `longest` is zero, the request
+    /// begins after this call. A failure goes to all waiting callers, but is not cached. A request runs to its end even if no caller waits
+    /// any more. If the request ended with its last caller, callers whose timeout is shorter than the request would never get an answer.
+    /// Only one caller holds the future of the request, because thousands of futures would need much memory.
     pub(super) async fn get<A: Future<Output = Result<T, E>> + Send + 'static>(
         &self,
         longest: Duration,

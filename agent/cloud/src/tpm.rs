@@ -37,7 +37,7 @@ const BLOCK: u16 = 512;
 const HEADER: usize = 10;
 /// The pauses before a postponed command is retried.
 const PAUSES: Pauses = Pauses { first: Duration::from_millis(5), longest: Duration::from_millis(500) };
-/// Extra time after the deadline for the removal of a key.
+/// The minimum time for the removal of a key, even if the deadline is earlier.
 const TIME_TO_FORGET: Duration = Duration::from_secs(2);
 
 /// A key in a TPM, until `forget` removes it.
@@ -65,7 +65,8 @@ impl Tpm {
         let (digest, ticket) = self.hash(data)?;
         let key = self.create_primary(template)?;
         let signed = self.sign_digest(key, digest, ticket);
-        // The TPM has room for about three keys. Without a resource manager, a key stays there after the program ends.
+        // The TPM has room for about three keys. Without a resource manager, a key stays in the TPM after the program ends, so the key
+        // is removed.
         if let Err(problem) = self.forget(key) {
             log::warn!("cannot remove a key from the TPM: {problem}");
         }

@@ -137,10 +137,10 @@ pub enum Proof {
 
 /// A token that passed the checks that need no request to the cloud.
 pub struct Examined<'a> {
-    /// Identifies the token, like a signature. The server accepts each fingerprint once.
+    /// A value that identifies the token. The server accepts each fingerprint once.
     pub fingerprint: Vec<u8>,
     /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not contain the time. A token
-    /// without a time is useless to an eavesdropper.
+    /// without a time is useless to an eavesdropper, because the source address or the call-back must also prove the identity.
     pub signed_at: Option<i64>,
     pub proof: Proof,
     /// Asks the cloud. The future does nothing before it is polled, and stops when it is dropped.

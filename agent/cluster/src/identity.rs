@@ -56,7 +56,7 @@ pub enum Refusal {
     /// No `Host` object has the Node's name.
     #[error(
         "the namespace kops-system has no Host {}: enrol the machine (`kops toolbox enroll`); a control plane needs no Host, because \
-         kOps' own channels label it",
+         kOps' `channels` program labels its Node",
         quoted(.name)
     )]
     NotEnrolled { name: String },

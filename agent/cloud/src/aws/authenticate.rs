@@ -67,7 +67,7 @@ impl Authenticator for AwsAuthenticator {
     }
 }
 
-/// The headers of a signed request to STS, with Go's spelling of their names.
+/// The headers of a signed request to STS. Each word of a header's name is capitalized, as in Go.
 fn signed(
     host: &str,
     region: &str,

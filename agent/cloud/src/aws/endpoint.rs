@@ -29,8 +29,8 @@ impl Endpoint {
     pub(super) async fn new(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
-        // Amazon's own endpoint needs TLS. This check is only about the service's endpoint. If the source of the credentials needs a CA
-        // bundle, the source itself reports that the CA bundle is missing.
+        // Without a URL in the environment, Amazon's endpoint is used, which needs TLS. This check does not cover the source of the
+        // credentials: a source that needs a CA bundle reports itself that the CA bundle is missing.
         require_ca_bundle_for([url.as_deref().unwrap_or("https://")])?;
         let settings = shared_config(region).await?;
         let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));

@@ -38,7 +38,7 @@ const ITEMS: [&str; 10] = [
 pub(super) const IPV6_PREFIX: &str = "ipv6-prefix";
 pub(super) const INTERFACE_ID: &str = "interface-id";
 
-/// The responses by item. Items that the instance does not have are absent.
+/// The metadata service's responses, keyed by metadata item. Items that the instance does not have are absent.
 type Answers = BTreeMap<&'static str, String>;
 
 /// The endpoint of the metadata service, from the environment variables that every AWS SDK reads. Fails if `AWS_EC2_METADATA_DISABLED` is

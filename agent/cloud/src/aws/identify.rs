@@ -19,8 +19,9 @@ use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIden
 use crate::metadata::MetadataError;
 use crate::verify::{MachinePrefix, Verifier};
 
-/// EC2 delegates an IPv6 prefix of this length to an instance. All machines of a subnet share one /64. EC2 drops packets from addresses
-/// that EC2 did not assign to the instance (EC2 User Guide, "Prefix delegation for Amazon EC2 network interfaces").
+/// EC2 delegates an IPv6 prefix of this length to an instance. A /64 does not identify a machine, because all machines of a subnet share
+/// one. An instance cannot use another instance's prefix, because EC2 drops packets from addresses that EC2 did not assign to the instance
+/// (EC2 User Guide, "Prefix delegation for Amazon EC2 network interfaces").
 pub const MACHINE_PREFIX: MachinePrefix = MachinePrefix::of_bits(80);
 
 pub struct AwsControlPlane {

@@ -51,7 +51,7 @@ impl QueryClient {
         })
     }
 
-    /// Sends one request, and returns the XML document of the response. Parameters have the names of the service's reference
+    /// Sends one request, and returns the XML document of the response. The parameters are named as in the service's API reference
     /// (`NetworkInterfaceId`, `Filter.1.Value.1`).
     pub(super) async fn query(
         &self,

@@ -73,7 +73,7 @@ impl AwsVerifier {
         }
         if self.cluster.use_ip_based_node_names && instance.private_ip_address.is_empty() {
             let problem = format!(
-                "the instance {} has no private IPv4 address to name its Node after",
+                "this cluster names Nodes after private IPv4 addresses, but the instance {} has none",
                 instance.instance_id
             );
             return Err(Refusal::not_verified("NoNodeName", problem));

@@ -72,7 +72,7 @@ fn no_token(error: MetadataError) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this machine's managed identity has no token: {error}"),
-        // The token request has already been retried.
+        // The token request has already been retried, so a later attempt is unlikely to succeed.
         may_pass: false,
     }
 }
@@ -184,8 +184,8 @@ impl Arm {
         Ok(machines.map(|machine| (machine.path.name.clone(), machine)).collect())
     }
 
-    /// The private addresses of the machines of a scale set, by their numbers. If `scale_set` is `None`: the addresses of the
-    /// machines outside scale sets, by their names. A missing scale set is an error.
+    /// The private addresses of a scale set's machines, keyed by machine number. If `scale_set` is `None`: the private addresses of the
+    /// machines outside scale sets, keyed by machine name. A missing scale set is an error.
     pub async fn addresses(
         &self,
         scale_set: Option<&str>,

@@ -97,7 +97,7 @@ impl Attestation {
     /// Trusts these authorities, and fetches the issuers' certificates from a folder.
     pub fn new(roots: Arc<RootCertStore>, folder: &str) -> Result<Attestation, ApiError> {
         let bad = || ApiError::NoRequest { endpoint: folder.to_owned(), cause: "it is not a URL".into() };
-        // The client itself follows no redirect, because a redirect may lead anywhere.
+        // The HTTP client follows no redirect, because a redirect may lead to any server. `get` follows one redirect on the same server.
         let client = http::client_with(tls::client_config().map_err(HttpError::from)?)?;
         let folder = Url::parse(folder).map_err(|_| bad())?;
         let checks = Arc::new(Semaphore::new(CHECKED_AT_ONCE));
@@ -218,7 +218,8 @@ fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Ve
     chain
 }
 
-/// Fetches the certificates of `certificate`'s issuer, of that issuer's issuer, and so on, until the folder lacks the next one.
+/// Fetches the certificates of `certificate`'s issuer, of that issuer's issuer, and so on. Stops if the folder lacks the certificate of
+/// the next issuer, or after `MOST_OF_DOCUMENT` certificates.
 async fn fetch(
     client: Client,
     folder: Url,
@@ -293,8 +294,8 @@ fn key_of_issuer<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
     })
 }
 
-/// The URLs of the issuer's certificate, as `certificate` names them. URLs outside `folder` are left out, but `http` and `https` make no
-/// difference. The result has the scheme of `folder`.
+/// The URLs in `certificate` at which its issuer's certificate can be downloaded. URLs outside `folder` are omitted. A URL may have the
+/// scheme `http` or `https`, but the result always has the scheme of `folder`.
 fn places_of_issuer(certificate: &X509Certificate<'_>, folder: &Url) -> Vec<Url> {
     let mut places = Vec::new();
     for extension in certificate.extensions() {

@@ -30,8 +30,8 @@ enum Form {
     UnsignedOf134,
 }
 
-/// The order in which the forms are tried. kops-controller of kOps 1.37 also answers 403 until Azure lists the machine, so a 403 does not
-/// rule out the form for kOps 1.37. Therefore every second try uses the form for kOps 1.37.
+/// The order in which the forms are tried. After each refusal, the next form is tried. kops-controller of kOps 1.37 rejects even the form
+/// for kOps 1.37 with 403 until Azure lists the machine. Therefore every second try uses the form for kOps 1.37.
 const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::UnsignedOf134];
 
 /// Makes tokens with documents that the metadata service signs.

@@ -19,7 +19,7 @@ use crate::verify::{LoadBalancing, Verifier};
 
 /// The environment variable that permits tokens without a signed document, for machines of kOps 1.36 and older.
 const UNSIGNED_VARIABLE: &str = "KOPS_AGENT_AZURE_UNSIGNED_TOKENS";
-/// kOps' key for Azure in the server's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
+/// Azure's field below `server.provider` in kops-controller's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
 const PROVIDER: &str = "azure";
 
 pub struct AzureControlPlane {
@@ -77,9 +77,9 @@ impl ControlPlane for AzureControlPlane {
         Ok(Some(Box::new(verifier)))
     }
 
-    /// Azure's load balancers preserve the source address. But machines reach a public load balancer through a NAT
-    /// gateway, and all machines share the gateway's address (upstream: `pkg/model/azuremodel/api_loadbalancer.go`,
-    /// `natgateway.go` in `upup/pkg/fi/cloudup/azuretasks`).
+    /// Azure's load balancers preserve the source address, but this address does not always identify a machine: machines
+    /// reach a public load balancer through a NAT gateway, and all machines share the gateway's address (upstream:
+    /// `pkg/model/azuremodel/api_loadbalancer.go`, `natgateway.go` in `upup/pkg/fi/cloudup/azuretasks`).
     fn load_balancing(&self) -> LoadBalancing {
         LoadBalancing::Of(Arc::new(self.scale_sets.clone()))
     }

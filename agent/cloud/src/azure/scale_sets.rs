@@ -23,7 +23,8 @@ use crate::verify::OwnAddresses;
 /// The maximum ages of the list of scale sets. The first value applies if the list contains the wanted scale set, the second value
 /// otherwise.
 const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a list of machines. A list that does not show a Node's machine as running must also be newer than the Node.
+/// The maximum age of a list of machines. A list proves that a Node's machine is not running only if the list was also requested after the
+/// Node was observed.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a list of machines for a bootstrap request, per hundred machines in the list. Azure lists a machine before the
 /// machine starts, so a cached list usually contains it. If not, the machine retries.
@@ -74,8 +75,8 @@ impl ScaleSets {
         &self.0.cluster
     }
 
-    /// The machine of a Node; `None` if no list has it. The Node existed at `since`. Only a list that was requested after `since` and is at
-    /// most some seconds old proves that the machine is absent. One list answers the questions about all Nodes.
+    /// The machine of a Node that existed at `since`; `None` if no list has the machine. A list proves that the machine is absent only if
+    /// the list was requested after `since` and is at most `LISTED_FOR` old. One list answers the questions about all Nodes.
     pub async fn find(
         &self,
         machine: &MachinePath,

@@ -20,7 +20,8 @@ pub const MANAGEMENT: &str = "https://management.azure.com/";
 /// The client id of the identity to use if a machine has several identities. Azure's own clients read this variable, too (upstream:
 /// `azidentity.NewDefaultAzureCredential`).
 pub(super) const IDENTITY_VARIABLE: &str = "AZURE_CLIENT_ID";
-/// The maximum time for retries. Outside Azure no retry helps, and in Azure the metadata service is available before the node starts.
+/// The maximum time for retries. It is short, because outside Azure no retry helps, and in Azure the metadata service is available before
+/// the node starts.
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/metadata/identity/oauth2/token?api-version=2018-02-01";
 const NO_IDENTITY: &str = "this machine has no managed identity, or no identity with the client id in \

@@ -26,16 +26,18 @@ pub enum CallFailed {
     /// The request lacks data for the call-back.
     #[error("the request has no {0} in its challenge")]
     Incomplete(&'static str),
-    #[error("{0} cannot be called back: {1}")]
+    #[error("the machine at {0} cannot be called back: {1}")]
     NotMade(SocketAddr, String),
     /// The machine does not answer, or its certificate is not the certificate in the request.
-    #[error("{0} does not answer its call-back: {1}")]
+    #[error("the machine at {0} does not answer the call-back: {1}")]
     NotAnswered(SocketAddr, String),
     /// The machine answers that it has not made the request.
-    #[error("{0} rejects its call-back with gRPC status {1}")]
+    #[error("the machine at {0} rejects the call-back with gRPC status {1}")]
     Refused(SocketAddr, String),
     /// The machine does not know the secret.
-    #[error("{0} does not prove that it made the request: its answer to the call-back is wrong")]
+    #[error(
+        "the machine at {0} does not prove that it made the request: its answer to the call-back is wrong"
+    )]
     Unproven(SocketAddr),
 }
 
@@ -67,8 +69,8 @@ impl Caller {
         Caller { within, ..self }
     }
 
-    /// Verifies that the machine at `address` has made the request of this challenge. `identity` is the certificate and key of
-    /// kops-controller. `random` is sixteen unpredictable bytes.
+    /// Verifies that the machine at `address` sent the bootstrap request that contains `challenge`. `identity` is the certificate and key
+    /// of kops-controller. `random` is sixteen unpredictable bytes.
     pub async fn call(
         &self,
         address: SocketAddr,

@@ -43,9 +43,10 @@ use kops_agent_net::tls;
 /// The maximum number of connections. At this limit, a new connection replaces the oldest unverified connection of the address that has the
 /// most unverified connections. To keep kops-controller out, an attacker must open this many connections within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
-/// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for the whole call-back. Upstream's
-/// kops-controller waits 15 seconds. A machine also waits 15 seconds for its bootstrap response (`pkg/kopscontrollerclient/client.go`).
+/// The timeout of a TLS handshake, which takes some round trips. kops-agent's controller also waits 4 seconds, for the whole call-back.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
+/// The timeout of kops-controller's call after the handshake. Upstream's kops-controller also waits 15 seconds for the call-back, and a
+/// machine waits 15 seconds for its bootstrap response (`pkg/kopscontrollerclient/client.go`).
 const CALL_WITHIN: Duration = Duration::from_secs(15);
 /// How long a connection stays open after the server rejects the name in the caller's certificate, so that the caller can read the reason.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
@@ -55,7 +56,7 @@ const SECRET: usize = 16;
 const PORT_FREE_WITHIN: Duration = Duration::from_secs(1);
 const PORT_TRIED_EVERY: Duration = Duration::from_millis(10);
 
-/// The timeouts of the parts of a connection.
+/// The timeouts of a connection: for the TLS handshake, for the call of kops-controller, and for a caller that the server rejects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
     pub(super) handshake: Duration,
@@ -98,7 +99,7 @@ impl Failing for CallbackServerError {
 enum Form {
     #[default]
     OfSecret,
-    /// [`CONSTANT`], which is not a secret. Only kops-controller gets it.
+    /// [`CONSTANT`], which is not a secret. Callers other than kops-controller get no proof.
     Constant,
 }
 
@@ -195,8 +196,8 @@ impl Drop for CallbackServer {
 
 /// Binds the address. If the port is in use, retries for up to `PORT_FREE_WITHIN`.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    // `Backoff` allows only pauses that end before its deadline. So the deadline is one pause later: an attempt that fails shortly before
-    // the end of `PORT_FREE_WITHIN` still gets one retry.
+    // An attempt that fails shortly before the end of `PORT_FREE_WITHIN` must still get one retry. `Backoff` allows only pauses that end
+    // before its deadline. Therefore the deadline is `PORT_FREE_WITHIN` plus one pause.
     let mut backoff = Backoff::new(PORT_FREE_WITHIN + PORT_TRIED_EVERY, || PORT_TRIED_EVERY);
     loop {
         let bound = TcpListener::bind(address).await;

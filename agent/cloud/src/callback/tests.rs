@@ -67,7 +67,7 @@ async fn call(challenge: &ChallengeRequest, identity: &PemPair) -> Result<Proof,
     Caller::new(CLUSTER).within(AMPLE).call(address(challenge), challenge, identity, RANDOM).await
 }
 
-/// In kOps 1.34.0 and 1.34.1, nodeup sends the constant as its proof, and kops-controller accepts no other proof.
+/// In kOps 1.34.0 and 1.34.1, nodeup sends the constant hash `CONSTANT` as its proof, and kops-controller accepts no other proof.
 #[tokio::test]
 async fn the_form_of_the_proof_changes_after_a_rejected_proof() {
     let authority = new_authority();
@@ -129,7 +129,7 @@ async fn a_machine_without_secret_or_challenge_proves_nothing() {
     let silent = machine.challenge().unwrap();
     drop(machine);
     let error = call(&silent, &identity).await.unwrap_err().to_string();
-    assert!(error.contains("does not answer its call-back"), "{error}");
+    assert!(error.contains("does not answer the call-back"), "{error}");
 }
 
 /// Raises the limit of open files: this process has both ends of all connections.
@@ -186,7 +186,7 @@ async fn garbage_from_kops_controllers_address_does_not_block_it() {
     assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
 }
 
-/// Pods on the machine can reach the port like kops-controller, so they can open silent connections.
+/// Pods on the machine can connect to the call-back port, as kops-controller does. They can keep connections open and send nothing.
 #[tokio::test]
 async fn silent_connections_do_not_block_kops_controller() {
     let authority = new_authority();

@@ -50,7 +50,7 @@ fn read_error(body: &[u8]) -> Option<ErrorBody> {
 
 fn meaning(status: u16, reason: &str) -> Meaning {
     match (status, reason) {
-        // Google reports these errors with status 403 or 429, so the name decides before the status.
+        // Google reports these errors with status 403 or 429, so the error's name is checked before the status.
         (_, "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded") => Meaning::Throttled,
         (401 | 403, _) => Meaning::Forbidden,
         (404, "notFound") => Meaning::NotFound,
@@ -83,7 +83,7 @@ fn no_token(error: impl std::fmt::Display) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this instance's service account has no token: {error}"),
-        // The token request has already been retried.
+        // The token request has already been retried, so a later attempt is unlikely to succeed.
         may_pass: false,
     }
 }
@@ -169,7 +169,7 @@ impl Compute {
         self.pages::<answer::ManagedInstances>(action, Method::POST, path, fields).await
     }
 
-    /// The external IPv6 ranges of all instances of a zone, of any cluster.
+    /// The external IPv6 ranges of all instances in a zone, including instances of other clusters.
     pub async fn ranges(&self, zone: &str) -> Result<Vec<GceRanges>, ApiError> {
         let path = format!("zones/{zone}/instances");
         let fields = ("fields", answer::RANGES);

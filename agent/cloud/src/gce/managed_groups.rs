@@ -23,24 +23,25 @@ const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
 /// The maximum ages of the list of a zone's groups. The first value applies if a group has the instance, the second value otherwise. The
 /// second value lets requests for many made-up instances share one list.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a group's list. A list that does not show a Node's instance as running must also be newer than the Node.
+/// The maximum age of a group's list. A list proves that a Node's instance is not running only if the list was also requested after the Node
+/// was observed.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a group's cached list for an unverified request is this value, multiplied by the list's number of pages. Google lists
-/// a machine before the machine starts, and the start takes longer than this value. So a cached list usually contains the machine. If not,
-/// the machine is rejected, and retries.
+/// a machine before the machine starts, and the start takes longer than this value. So a cached list usually contains the machine. If the
+/// list lacks the machine, the machine's request is rejected, and the machine retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
-/// The maximum age of a group's list if the wanted instance's name does not look like a name of this group.
+/// The maximum age of a group's list if the requested instance's name does not begin with the group's base name and a dash.
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
 /// The maximum age of a template. A template never changes, but a new template may replace a deleted template of the same name.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
-/// The maximum age of an instance's key. The key of an instance number never changes, so many tokens with a wrong signature share one
-/// request.
+/// The maximum age of an instance's key. The key of an instance number never changes. The cache lets many tokens with a wrong signature
+/// share one request.
 const KEY_FOR: Duration = Duration::from_secs(60 * 60);
 /// How long the answer "this instance has no key" is cached. The instance may get a key later.
 const NO_KEY_FOR: Duration = Duration::from_secs(30);
-/// The maximum number of cached templates, of cached keys, and of cached instances.
+/// The maximum number of entries in each of three caches: of templates, of the instances' signing keys, and of instances.
 const MOST_REMEMBERED: usize = 8192;
 
 type CacheEntry<T> = Arc<Singleflight<T, ApiError>>;
@@ -77,7 +78,7 @@ struct Inner {
 /// Who asks about an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// A Node of the API server. At `since`, the Node already named its instance. The name (`spec.providerID`) never changes.
+    /// A Node from the API server. At `since`, the Node already named its instance in `spec.providerID`, which never changes.
     Node { since: Instant },
     /// An unverified request, which may name a made-up instance.
     Stranger,
@@ -197,8 +198,8 @@ impl ManagedGroups {
         }
     }
 
-    /// Google's description of an instance that a group lists, or listed recently; `None` if the instance does not exist. The description
-    /// may be that of a new instance, which has the name of the listed instance and has replaced it.
+    /// Google's description of an instance that a group lists, or listed recently; `None` if the instance does not exist. If a new instance
+    /// of the same name has replaced the listed instance, the result may describe the new instance.
     pub async fn managed(
         &self,
         instance: &ManagedInstance,
@@ -220,7 +221,7 @@ impl ManagedGroups {
         Ok(zone.ranges.get(LISTED_FOR, ask).await?.get(&instance.id).cloned())
     }
 
-    /// The groups of a zone, of any cluster.
+    /// The groups in a zone, including groups of other clusters.
     async fn groups(
         &self,
         zone: &Zone,
@@ -314,7 +315,8 @@ impl ManagedGroups {
 }
 
 impl Asker {
-    /// Returns the cached answer. If this answer is too old and the asker may cause requests, `ask` gets a new answer.
+    /// Returns the cached answer if it is at most `longest` old. Otherwise, an asker that may cause requests gets a new answer from `ask`.
+    /// Any other asker gets `NotCached`.
     async fn get<T: Send + Sync + 'static, A: Future<Output = Result<T, ApiError>> + Send + 'static>(
         self,
         asked: &Singleflight<T, ApiError>,

@@ -62,7 +62,7 @@ pub(super) struct Access {
 }
 
 impl AccessSource {
-    /// A client for the list. It follows no redirect, because the token is for this cloud only.
+    /// An HTTP client for the API that lists the machines. The client follows no redirect, because the token is for this cloud only.
     pub(super) fn client(&self) -> Result<Client, HttpError> {
         match self {
             AccessSource::Fixed(_) => http::client_with(tls::client_config()?),

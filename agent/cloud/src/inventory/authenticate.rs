@@ -12,7 +12,7 @@ pub(crate) struct IdAuthenticator {
 }
 
 impl IdAuthenticator {
-    /// Creates the authenticator for a machine. `id` is the machine's id in the form of its metadata service.
+    /// Creates the authenticator for a machine. `id` is the machine's id, as its metadata service reports it.
     pub(crate) fn new<M: Listed>(id: &str) -> Result<IdAuthenticator, AuthenticationError> {
         let Bootstrap { token, fact, .. } = M::BOOTSTRAP;
         let no_id = || AuthenticationError::NoId { machine: token.machine, fact, value: id.to_owned() };

@@ -41,7 +41,7 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
         let id = M::PROVIDER_IDS.id(&node.provider_id)?;
         let asked = self.machines.get_with_namesake(id, &node.name).await;
         let (machine, namesake) = asked.map_err(NotIdentified::unavailable)?;
-        // A provider id may contain a location besides the machine's id. The location may be wrong.
+        // The machine was found by its id alone. A providerID may also contain a location, and the location may be wrong.
         let named = machine.filter(|machine| machine.is_named_by(&node.provider_id));
         let machine = named.ok_or_else(|| Refusal::NoSuchInstance { instance: id.to_string() })?;
         Ok(identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())?)
@@ -62,8 +62,8 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
 
     /// If the Kubernetes API has a load balancer, kOps puts port 3988 behind this load balancer, without the PROXY protocol (upstream:
     /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`, `pkg/model/scalewaymodel/api_loadbalancer.go`).
-    /// Even in a cluster without a load balancer, an address outside the cloud's list counts as the address of a load balancer. If the
-    /// source address is the proof of identity, all machines connect directly.
+    /// A source address that belongs to no listed machine counts as the address of a load balancer, even in a cluster without one. If the
+    /// source address is the proof of identity, all machines connect directly, so no address counts as a load balancer's.
     fn load_balancing(&self) -> LoadBalancing {
         match M::PROVEN_BY {
             ProvenBy::CallBack => LoadBalancing::Of(self.machines.clone()),

@@ -21,21 +21,23 @@ use crate::rate_limiter::TokenBucket;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// The maximum age of the list is this value multiplied by the list's number of pages. With this age, requests for the whole list use a
-/// fifth of the requests that a cloud permits in an hour. The maximum age of the list of the newest machines also depends on its pages.
+/// The maximum age of a list is this value multiplied by the list's number of pages. This applies to the whole list, and to the list of the
+/// newest machines. With this age, requests for the whole list use a fifth of the requests that a cloud permits in an hour.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
-/// If a new list fails or is slow, the previous list may be this much older than its maximum age. The previous list then serves only
-/// questions about machines that it contains.
+/// The time for which an expired list stays usable while the request for a new list fails or is slow. During this time, the expired list
+/// answers only questions about machines that it contains.
 pub(super) const STALE: Duration = Duration::from_secs(60);
 /// How long a question waits for a new list if an older list contains the machine.
 const SOON: Duration = Duration::from_secs(3);
 /// The maximum age of a response that lets a machine get certificates.
 const FRESH_FOR: Duration = Duration::from_secs(10);
-/// The rate limit of requests for ids that no list contains: a burst, and then a number of requests per second. Unverified requests can
-/// name any id. Even if three replicas use this limit fully, other programs keep a tenth of the requests that a cloud permits in an hour.
+/// The rate limit of requests for ids that no list contains: a burst, and then a number of requests per second. The limit exists because
+/// unverified requests can name any id. Even if three replicas use this limit fully, a tenth of the cloud's hourly limit is left for other
+/// programs.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
-/// The maximum number of waiting ids that no list contains. Unverified requests can name any number of ids.
+/// The maximum number of missed ids (ids that no list contains) that wait for a request. There must be a maximum, because unverified
+/// requests can name any number of ids.
 const MOST_MISSED: usize = 1000;
 
 /// The machines of one cluster.
@@ -49,7 +51,7 @@ pub struct Inventory<M> {
     pub(super) last: Mutex<Last<M>>,
 }
 
-/// The results of the last requests.
+/// The results of the last requests for machines, and the limits for the next requests.
 #[derive(Debug)]
 pub(super) struct Last<M> {
     /// The number of pages of the whole list.
@@ -146,7 +148,7 @@ impl<M: Listed> Inventory<M> {
         Ok(self.listing_with(id).await?.get(&id).cloned())
     }
 
-    /// The machine with an id, as the cloud describes it now or described it some seconds ago.
+    /// The machine with an id. The cloud's answer is new, or at most `self.fresh_for` old.
     pub async fn get_fresh(self: &Arc<Self>, id: MachineId) -> Result<Option<Arc<M>>, Arc<ApiError>> {
         if let Some(listed) = self.listed.cached(self.fresh_for).await {
             return Ok(listed.get(&id).cloned());
@@ -191,7 +193,7 @@ impl<M: Listed> Inventory<M> {
         matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }))
     }
 
-    /// Remembers the addresses and the names of machines.
+    /// Remembers the addresses of all listed machines, and the Node names of all machines that do not belong to a different cluster.
     fn note(&self, last: &mut Last<M>, listing: &Listing<M>) {
         last.addresses.extend(listing.values().flat_map(|machine| machine.addresses()));
         for machine in listing.values().filter(|machine| !self.is_of_another(machine)) {
@@ -255,8 +257,8 @@ impl<M: Listed> Inventory<M> {
     }
 
     /// Adds machines that `known` lacks. First reads the newest machines, if the API can list the newest machines first. Then requests some
-    /// of the missed ids (ids that no list contains). A missed machine may also be old: if a machine is removed while numbered pages are
-    /// read, a later machine can move to a page that was already read.
+    /// of the missed ids (ids that no list contains). A missed machine is not always new: if a machine is removed while numbered pages are
+    /// read, a later machine can move to a page that was already read. Then the list lacks the later machine.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
         let may_ask = !M::API.newest_first.is_empty() && self.last().besides.try_take(Instant::now());

@@ -30,8 +30,8 @@ const BURST: f64 = 200.0;
 const PER_SECOND: f64 = 1.0;
 /// The pause after a throttled request if the API does not specify a pause.
 const PAUSE: Duration = Duration::from_secs(2);
-/// A bootstrapping machine waits at most 15 seconds, so every attempt starts within 5 seconds. An attempt may take 30 seconds, because Nova
-/// may need more than 15 seconds for a page of a thousand servers.
+/// A bootstrapping machine waits at most 15 seconds for its response, so no attempt starts later than 5 seconds after the first attempt.
+/// One attempt may still take 30 seconds, because Nova may need more than 15 seconds for a page of a thousand servers.
 const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(5),
     attempt: Duration::from_secs(30),

@@ -101,7 +101,7 @@ impl Known for KnownInstance {
     }
 }
 
-/// An address of each Scaleway machine that is not for the call-back.
+/// An additional address of each Scaleway machine, which is not for the call-back.
 const IPV6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7));
 
 impl Known for KnownScaleway {
@@ -437,7 +437,8 @@ async fn a_droplet_with_tags_of_two_clusters_is_rejected() {
     assert_eq!(verified(machines, &KnownDroplet::id(1)).await.unwrap_err().reason, "InstanceOfOtherCluster");
 }
 
-/// The API selects instances by a part of their tag.
+/// Linode's API selects instances by a part of a tag. Therefore the list also contains instances of clusters whose names begin with this
+/// cluster's name.
 #[tokio::test]
 async fn an_instance_of_a_cluster_with_a_longer_name_belongs_to_that_cluster() {
     let api = StandIn::<KnownInstance>::start().unwrap();

@@ -151,7 +151,7 @@ impl Keystone {
         Ok(Issued::new(Session { endpoint, token }, asked, life))
     }
 
-    /// The endpoint of the service, for the region and the interface of the login.
+    /// The service's endpoint in the catalog, for the region and the interface in the settings.
     fn endpoint(&self, catalog: &[Service]) -> Result<String, ApiError> {
         let Settings { region, interface, .. } = &self.settings;
         let service = self.service;
@@ -177,14 +177,14 @@ impl Keystone {
                 variable: INTERFACE,
                 problem: format!(
                     "does not fit this cloud: Keystone's catalog has no {interface} endpoint of the service \
-                     {service}; correct it (default: public), or check which cloud {AUTH_URL} names"
+                     {service}; correct {INTERFACE} (default: public), or check which cloud {AUTH_URL} names"
                 ),
                 may_pass: false,
             }),
             (None, region) => {
                 let region = region.as_deref().unwrap_or_default();
                 let known = in_words(&regions);
-                Err(unknown(format!("is {region:?}, and the service {service} is in {known} only")))
+                Err(unknown(format!("is {region:?}, but the service {service} is only in {known}")))
             }
         }
     }

@@ -52,7 +52,7 @@ struct Listing {
     #[serde(default, deserialize_with = "null_is_empty")]
     addresses: BTreeMap<String, Vec<Address>>,
     /// The creation time. Nova's `OS-SRV-USG:launched_at` is not suitable, because Nova also sets it after a resize (nova: `_finish_resize`
-    /// in `nova/compute/manager.py`). After a resize, pods of the server's own Node could be older than that time.
+    /// in `nova/compute/manager.py`). After a resize, the pods of the server's Node can be older than `launched_at`.
     #[serde(default, deserialize_with = "null_is_empty")]
     created: String,
 }
@@ -107,7 +107,8 @@ impl Listed for OpenstackServer {
         fact: "cloud.openstack.serverID",
         unavailable: "OpenStackUnavailable",
         no_address: ("NoAddress", "has no address of its own"),
-        // A machine has single addresses of a subnet, not a range. The source address is the machine's proof of identity.
+        // A machine has single addresses of a subnet, not a range, so all 128 bits identify the machine. The source address proves the
+        // machine's identity.
         machine_prefix: MachinePrefix::of_bits(128),
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;

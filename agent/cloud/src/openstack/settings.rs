@@ -84,7 +84,7 @@ impl Settings {
             // kOps quotes the value in its environment file. Some programs that read the file keep the quotes, so the quotes are removed
             // here.
             region: get(REGION).map(|region| unquoted(region.trim()).to_owned()),
-            // Older clients use the names of older Keystones (`publicURL`), so the suffix is removed.
+            // For older Keystones and their clients, the value ends in `URL` (`publicURL`), so this suffix is removed.
             interface: interface.trim().trim_end_matches("URL").to_owned(),
             takes_any_certificate,
         })
@@ -99,7 +99,7 @@ impl Settings {
         http::client_with(config)
     }
 
-    /// Fails if the server at this URL needs a verified certificate, and this host has no CA bundle.
+    /// Fails if this client must verify the certificate of the server at this URL, and this host has no CA bundle.
     pub(super) fn require_ca_bundle_for(&self, url: &str) -> Result<(), NoCaBundle> {
         if self.takes_any_certificate { Ok(()) } else { tls::require_ca_bundle_for([url]) }
     }

@@ -35,7 +35,7 @@ fn servers(login: &[(&'static str, String)], calls: CloudCalls) -> Arc<Openstack
     Arc::new(OpenstackServers::with_login(login, CLUSTER, calls).unwrap())
 }
 
-/// Whether the inventory has the stand-in's only server.
+/// Whether the inventory contains the only server of the test API.
 async fn is_there(servers: &Arc<OpenstackServers>) -> Result<bool, Arc<ApiError>> {
     Ok(servers.get(IdForm::Uuid.parse(&uuid(1)).unwrap()).await?.is_some())
 }
@@ -107,7 +107,7 @@ async fn a_missing_endpoint_in_the_catalog_is_reported() {
         ),
         (
             with("OS_REGION_NAME", "Region"),
-            "OS_REGION_NAME is \"Region\", and the service compute is in RegionOne, RegionTwo only",
+            "OS_REGION_NAME is \"Region\", but the service compute is only in RegionOne, RegionTwo",
         ),
         (with("OS_INTERFACE", "admin"), "Keystone's catalog has no admin endpoint of the service compute"),
     ] {

@@ -209,7 +209,7 @@ fn response_codes_are_reported_by_name() {
         (0x149, "TPM_RC_NV_AUTHORIZATION"),
         (0x14a, "this index of its memory is empty"),
         (0x101, "TPM_RC_FAILURE (0x101); its self-test failed"),
-        // Linux' resource manager does not know this command.
+        // The code of Linux's TPM resource manager for a command that the TPM does not support.
         (0x000b_0143, "TPM_RC_COMMAND_CODE (0xb0143)"),
         (0x5555, "response code 0x5555"),
     ] {
@@ -255,8 +255,8 @@ fn damaged_answers_never_panic_and_the_key_is_removed() {
             script[number] = cut;
             let tpm = Scripted::saying(script);
             let signed = sign(&tpm, b"{}");
-            // Answers 1 and 4 end in five bytes of the authorization, which have no meaning without a password. Of answer 3, only the
-            // handle is read. Answer 5, to the removal of the key, has no content.
+            // Answers 1 and 4 may lack their last five bytes. These bytes are the authorization, which has no meaning without a password.
+            // Only the handle of answer 3 is read. Answer 5 confirms the removal of the key, and has no content.
             let fails = match number {
                 0 | 2 => true,
                 1 | 4 => length + 5 != answer.len(),

@@ -84,8 +84,8 @@ pub struct Admitted {
     _place: Place,
 }
 
-/// The place of a request: first in the queue, and after admission among the running requests. Dropping this value frees the place in both
-/// cases, because a connection may close at the moment when its request is admitted.
+/// The place of a request: first in the queue, and after admission among the running requests. A connection may close at the moment when its
+/// request is admitted, so dropping this value frees the place in both cases.
 struct Place {
     admission: Arc<Admission>,
     origin: Origin,
@@ -247,7 +247,7 @@ mod tests {
         let honest = admission.enter(origin(2)).now_or_never().unwrap().unwrap();
         let mut second = Box::pin(admission.enter(origin(2)));
         assert!(second.as_mut().now_or_never().is_none());
-        // The turn of the flood comes first, then the turn of the second origin.
+        // The first free place goes to the flood, whose turn comes first. The next free place goes to the second origin.
         flood.pop();
         assert!(waiting[0].as_mut().now_or_never().is_some_and(|turn| turn.is_ok()));
         drop(honest);
@@ -261,7 +261,8 @@ mod tests {
         let mut waiting = Box::pin(admission.enter(origin(2).claiming(7.into())));
         assert!(waiting.as_mut().now_or_never().is_none());
         assert_eq!(admission.enter(origin(3).claiming(7.into())).await.err().unwrap().reason, "QueueFull");
-        // The full queue delays neither a different machine, nor the claimed machine at an address that the cloud lists.
+        // The queue of requests that claim machine 7 is full. A request that claims a different machine does not wait, and neither does a
+        // request from an address that the cloud lists for machine 7.
         for other in [origin(1).claiming(8.into()), origin(2).claiming_at_its_own(7.into())] {
             assert!(admission.enter(other).now_or_never().is_some_and(|turn| turn.is_ok()));
         }
@@ -310,7 +311,6 @@ mod tests {
         assert!(state.running_of.is_empty() && state.queues.is_empty() && state.turns.is_empty());
     }
 
-    /// A request, and its state.
     enum Asker<'a> {
         Waits(BoxFuture<'a, Result<Admitted, Refusal>>),
         Entered { _place: Admitted },

@@ -26,7 +26,7 @@ const LIMITS: Limits = Limits {
     // This timeout is longer than `KEPT_FOR`, and shorter than the timeout of a whole verification (8 seconds).
     timeout: Duration::from_secs(5),
 };
-/// How long the place of a request stays taken after the request ends, if its claim was not proven.
+/// How long a request keeps its place after the request ends, if it has not proven that it comes from the machine that it claims.
 const KEPT_FOR: Duration = Duration::from_secs(3);
 
 pub struct Claims {
@@ -74,7 +74,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else { return };
         let kept_for = self.kept_for;
-        // Without a runtime, the server admits no more requests, so the place may be free immediately.
+        // Without a Tokio runtime, the server admits no more requests, so the place is freed immediately.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 sleep(kept_for).await;

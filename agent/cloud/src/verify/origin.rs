@@ -14,7 +14,7 @@ impl MachinePrefix {
     /// The /64 network that most clouds give to one machine.
     pub const NETWORK: MachinePrefix = MachinePrefix::of_bits(64);
 
-    /// A prefix of this many bits. A whole address has 128.
+    /// The first `bits` bits of an IPv6 address. With 128 bits, the prefix is the whole address.
     pub const fn of_bits(bits: u32) -> MachinePrefix {
         MachinePrefix(bits)
     }
@@ -45,8 +45,8 @@ pub enum Peers {
 pub enum LoadBalancing {
     /// Machines connect directly.
     None,
-    /// Machines may connect through a load balancer, whose addresses are not known. Listed machines and their pods connect directly from
-    /// the machines' addresses. Any other address is treated as the load balancer's.
+    /// Machines may connect through a load balancer, whose addresses are not known. A request from a listed machine's address comes
+    /// directly from this machine or its pods. A request from any other address is treated as coming from the load balancer.
     Of(Arc<dyn OwnAddresses>),
 }
 
@@ -68,8 +68,9 @@ impl LoadBalancing {
     }
 }
 
-/// An IPv4 address, or the part of an IPv6 address that identifies a machine. An origin may also contain the machine that the sender of a
-/// request claims to be (the claimed machine). Then requests from one address have different origins if they claim different machines.
+/// The source of a request: an IPv4 address, or the part of an IPv6 address that identifies a machine. An origin may also contain the
+/// claimed machine, which is the machine that the sender claims to be. Then requests from one address have different origins if they claim
+/// different machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     address: IpAddr,
@@ -88,12 +89,13 @@ impl Origin {
         Origin { claimed: Some(id), ..self }
     }
 
-    /// Whether the origin is exactly this address. Use this only for clouds whose machines have single addresses.
+    /// Whether the origin is exactly this address. Use this only for clouds that give a machine single addresses, not IPv6 prefixes.
     pub fn is_at(self, address: IpAddr) -> bool {
         self.address == address.to_canonical()
     }
 
-    /// Whether the origin contains a claimed machine. One machine may make requests with many such origins, because it can claim any id.
+    /// Whether the origin contains the id of the machine that the request claims to come from. One machine may make requests with many
+    /// such origins, because it can claim any id.
     pub fn is_claim(self) -> bool {
         self.claimed.is_some()
     }

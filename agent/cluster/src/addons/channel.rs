@@ -52,7 +52,7 @@ impl Channel {
         if !is_addons(document) && release.takes_manifests_for_channels() {
             return Ok(Channel { entries: vec![direct(text, url)], ..without_entries });
         }
-        // A release that does not support manifests does not check the kind.
+        // If the release does not support manifests, a document of a different kind is also parsed as `Addons`.
         let addons: Addons = parse_yaml(section.as_bytes(), url)?;
         let is_bootstrap = addons.metadata.name == BOOTSTRAP;
         let entries = entries(addons, url)?;

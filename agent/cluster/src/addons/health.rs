@@ -26,7 +26,7 @@ const CONDITIONS_OF: [(&str, &str, &[&str]); 3] = [
     ("gateway.networking.k8s.io", "GatewayClass", &["Accepted"]),
 ];
 
-/// Kinds whose status never shows their health: `apiVersion` and kind.
+/// Kinds (`apiVersion` and kind) of objects whose status never shows their health.
 const SILENT: [(&str, &str); 10] = [
     ("v1", "ConfigMap"),
     ("v1", "ServiceAccount"),
@@ -70,7 +70,7 @@ pub fn refused_names(definition: &Value) -> Option<String> {
     condition(definition, "NamesAccepted").and_then(falsehood)
 }
 
-/// Whether the API server serves the kind of this CustomResourceDefinition. The conditions of the definition say so.
+/// Whether the API server serves the kind of this CustomResourceDefinition, according to its condition `Established`.
 pub fn is_established(definition: &Value) -> bool {
     has_condition(definition, "Established")
 }

@@ -1,6 +1,6 @@
-//! Takes over fields of an object that were not written by server-side apply: by old `kubectl apply`, by `kubectl edit`, or by an update
-//! under kops-agent's own manager name. This must happen before the object is applied. Otherwise a field that the manifest drops stays
-//! forever.
+//! Takes over fields of an object that were not written by server-side apply: by client-side `kubectl apply`, by `kubectl edit`, or by an
+//! update under kops-agent's own manager name. This must happen before the object is applied. Otherwise a field that the manifest drops
+//! stays forever.
 //!
 //! Source: upstream's `pkg/applylib/applyset/managedfields.go`, which fails if entries of one manager have different versions. The format
 //! is structured-merge-diff's (`fieldsV1`).
@@ -16,7 +16,7 @@ const TAKEN_OVER: [&str; 2] = ["kubectl-edit", "kubectl-client-side-apply"];
 /// The API server gives this manager all fields of an object that is older than managed fields. If the object has the annotation
 /// [`LAST_APPLIED`], kops-agent removes this manager's entry and becomes the owner of the fields in that annotation.
 const BEFORE_MANAGERS: &str = "before-first-apply";
-/// The annotation in which old `kubectl apply` records the applied object.
+/// The annotation in which client-side `kubectl apply` records the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The key in `fieldsV1` that says that a field with subfields is itself owned.
 const ITSELF: &str = ".";
@@ -30,8 +30,8 @@ pub struct Migration {
     pub taken_over: Vec<String>,
 }
 
-/// The change that makes kops-agent the owner of fields of an object, before an object with this `apiVersion` is applied. `None` if no
-/// field changes owner.
+/// The change that makes kops-agent the owner of fields of the object `live`. This change must come before the apply of the object, whose
+/// manifest has this `apiVersion`. `None` if no field changes owner.
 pub fn migration(live: &Value, api_version: &str) -> Option<Migration> {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     let entries: Vec<&Value> = entries.into_iter().flatten().collect();

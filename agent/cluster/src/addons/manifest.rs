@@ -34,7 +34,7 @@ pub struct ObjectKind {
 pub enum ApplyStage {
     /// Namespaces, which contain other objects.
     Namespace,
-    /// CustomResourceDefinitions, which other objects need for their kind.
+    /// CustomResourceDefinitions, which define the kinds of other objects.
     Definition,
     Other,
 }

@@ -8,7 +8,7 @@ use kops_agent_spec::text_diff;
 /// Fields of `metadata` that only the API server writes.
 const OF_THE_SERVER: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
-/// The annotation in which old `kubectl apply` keeps a copy of the object, including its secrets.
+/// The annotation in which client-side `kubectl apply` keeps a copy of the object, including its secrets.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The fields of a Secret whose values are hidden.
 const SECRET: [&str; 2] = ["data", "stringData"];

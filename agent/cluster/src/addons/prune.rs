@@ -9,8 +9,8 @@ use super::manifest::Object;
 use super::serving;
 use super::spec::PruneKind;
 
-/// The API group of admission webhooks and policies. Their deletion does not wait for workloads, because pods do not use these objects. A
-/// stale webhook or policy may also reject objects of the manifest.
+/// The API group of admission webhooks and policies. Their deletion does not wait for workloads, for two reasons: pods do not use these
+/// objects, and a stale webhook or policy may reject objects of the manifest.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// An object that the API server lists for a rule: it matches the rule's kind, namespaces and selectors.
@@ -20,7 +20,8 @@ pub struct Listed {
     pub namespace: String,
     pub name: String,
     pub is_paused: bool,
-    /// Whether this object has a controller (an owner with `controller: true`). The controller then deletes this object.
+    /// Whether this object has a controller (an owner with `controller: true`). The removal of an add-on skips such an object, because the
+    /// object's controller deletes it.
     pub is_owned: bool,
 }
 
@@ -78,9 +79,9 @@ impl Tried<'_> {
     }
 }
 
-/// The objects of the manifest that do not serve yet and therefore prevent the deletion of objects of this kind, each with the reason.
-/// These are objects of this kind, and workloads, because pods of a workload may use objects of this kind. Workloads do not prevent the
-/// deletion of admission objects.
+/// The objects of the manifest that prevent the deletion of objects of this kind, because they are not applied or not ready yet. Each has
+/// the reason. Only objects of this kind and workloads can prevent the deletion: pods of a workload may use objects of this kind. Workloads
+/// do not prevent the deletion of admission objects.
 pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a Tried<'a>, String)> {
     let holds = |one: &&Tried<'_>| {
         let of = &one.object.kind;
@@ -90,7 +91,7 @@ pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a 
     tried.iter().filter(holds).filter_map(|one| Some((one, one.problem()?))).collect()
 }
 
-/// Whether `holder` does not serve because it waits for a host port that `doomed` uses.
+/// Whether the pods of `holder` wait for a host port that `doomed` uses. `holder` can then serve only after `doomed` is deleted.
 pub fn is_in_the_way(doomed: &Value, holder: &Tried<'_>) -> bool {
     holder.live.as_ref().is_ok_and(|live| serving::waits_for_port_of(live, doomed))
 }

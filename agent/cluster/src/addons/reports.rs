@@ -145,7 +145,7 @@ impl Difference {
 #[serde(rename_all = "camelCase")]
 pub struct Removal {
     pub name: String,
-    /// Whether the objects were deleted, or only shown.
+    /// `true` if the objects were deleted; `false` if they were only shown.
     pub is_done: bool,
     pub deleted: Vec<String>,
     /// The objects that stay, each with the reason.

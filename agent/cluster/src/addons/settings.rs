@@ -15,7 +15,7 @@ use crate::labels::OF_ANY_CONTROL_PLANE;
 
 const CONTAINER: &str = "kops-channels";
 const VERBS: [&str; 2] = ["apply", "channel"];
-/// Flags of the pod that may have their value in the next argument.
+/// Flags of the command in the channels pod. A flag's value may be the next argument.
 const WITH_VALUE: [&str; 6] = ["interval", "kubeconfig", "node-labels", "node-name", "v", "vmodule"];
 
 /// What the add-on service on this machine applies: the channels, and the labels of the machine's Node.
@@ -30,8 +30,8 @@ pub struct AddonSettings {
 }
 
 impl AddonSettings {
-    /// The settings from the containers of a channels pod. `node_name` is the Node of this machine. The text of an error has no subject,
-    /// such as `has no container …`.
+    /// The settings from the containers of a channels pod. `node_name` is the Node of this machine. The text of an error begins
+    /// with its verb, as in `has no container …`.
     pub fn of_pod(containers: &[Value], node_name: &str) -> Result<AddonSettings, Invalid> {
         let name = |container: &Value| container.get("name").and_then(Value::as_str).map(str::to_owned);
         let container = containers.iter().find(|container| name(container).as_deref() == Some(CONTAINER));
@@ -51,7 +51,7 @@ impl AddonSettings {
     }
 
     /// The settings of protokube, from the channels in the node's configuration. `node_name` is the Node of this machine. The text of an
-    /// error has no subject, such as `names no channel`.
+    /// error begins with its verb, as in `names no channel`.
     pub fn of_protokube(channels: &[String], node_name: &str) -> Result<AddonSettings, Invalid> {
         if channels.is_empty() {
             return Err(Invalid::new("names no channel"));

@@ -31,8 +31,8 @@ pub struct AddonSpec {
     pub selector: BTreeMap<String, String>,
     /// The manifest's URL, or its path relative to the channel.
     pub manifest: Option<String>,
-    /// In kOps' own channel, the hexadecimal SHA-256 of the manifest without surrounding white space. Authors of other channels choose
-    /// the value.
+    /// In kOps' own channel, the hexadecimal SHA-256 of the manifest without white space at its start and end. Authors of other channels
+    /// choose the value.
     pub manifest_hash: String,
     /// The Kubernetes version range of this entry. Empty for all versions.
     pub kubernetes_version: String,
@@ -79,7 +79,6 @@ pub enum NeedsRollingUpdate {
 }
 
 impl NeedsRollingUpdate {
-    /// Parses the value of `needsRollingUpdate`. Returns `None` for an unknown value.
     pub fn parse(text: &str) -> Option<NeedsRollingUpdate> {
         match text {
             "control-plane" => Some(NeedsRollingUpdate::ControlPlane),

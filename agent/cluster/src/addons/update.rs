@@ -10,8 +10,8 @@ pub const NEEDS_UPDATE_ANNOTATION: &str = "kops.k8s.io/needs-update";
 /// The due work for an add-on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The version to apply. This means: apply the manifest, delete objects by the add-on's rules, and record the version. `None` if the
-    /// version is current.
+    /// The version to apply; `None` if the version is current. To apply a version, kops-agent applies the manifest, deletes objects by the
+    /// add-on's rules, and records the version.
     pub version: Option<ChannelVersion>,
     /// Whether the add-on's authority and issuer must be created.
     pub pki: bool,

@@ -74,7 +74,7 @@ pub fn annotation(name: &str) -> String {
     format!("{ANNOTATION_PREFIX}{name}")
 }
 
-/// The recorded versions in a namespace's annotations, by add-on name. Invalid values are ignored, as in upstream's pod.
+/// The recorded versions in a namespace's annotations, by add-on name. Invalid values are ignored, as in upstream's channels pod.
 pub fn recorded(annotations: &BTreeMap<String, String>) -> BTreeMap<String, ChannelVersion> {
     let versions = annotations.iter().filter_map(|(key, value)| {
         Some((key.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), ChannelVersion::parse(value)?))

@@ -87,7 +87,8 @@ fn is_operator(word: &str) -> bool {
     word.ends_with(['<', '>', '='])
 }
 
-/// The comparisons for one word. A version with an `x` is a range, so the word may give two comparisons.
+/// The comparisons that one word of a version range stands for. A version with an `x` is itself a range, so one word may stand for two
+/// comparisons.
 fn comparison(word: &str) -> Result<Vec<Comparison>, String> {
     let at = word.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("{word:?} has no version"))?;
     let (operator, version) = word.split_at(at);

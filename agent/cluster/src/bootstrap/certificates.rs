@@ -67,7 +67,7 @@ pub enum CertificateRefusal {
     NoKey,
     /// The key is too weak, or of a type that nodes do not use.
     #[error(
-        "the public key is neither RSA of {FEWEST_RSA_BITS} to {MOST_RSA_BITS} bits nor EC with a point of P-256 or P-384"
+        "the public key is neither an RSA key of {FEWEST_RSA_BITS} to {MOST_RSA_BITS} bits nor an EC key on P-256 or P-384"
     )]
     UnfitKey,
     #[error(
@@ -88,8 +88,8 @@ pub fn extra_hours(node_name: &str) -> u32 {
     fnv32(node_name.as_bytes()) % HOURS_OF_A_MONTH
 }
 
-/// Decides the certificate for a machine that requests the name `name` with this public key. `trusted` has the key pairs that the machine
-/// trusts. An empty `trusted` (machines before kOps 1.22) is accepted.
+/// Decides which certificate to sign if a machine requests the certificate `name` for `public_key`. `trusted` has the ids of the key pairs
+/// that the machine trusts. An empty `trusted` (machines before kOps 1.22) is accepted.
 pub fn order(
     name: &str,
     public_key: &str,
@@ -174,8 +174,8 @@ fn fit_key(pem: &str) -> Result<Vec<u8>, CertificateRefusal> {
     }
 }
 
-/// Whether an uncompressed point is on P-256 or P-384. A reader of a certificate with an invalid point would fail, or compute on a weaker
-/// curve.
+/// Whether an uncompressed point is on P-256 or P-384. A program that uses a certificate with an invalid point would fail, or compute on
+/// a weaker curve.
 fn is_on_curve(curve: Option<&Oid<'_>>, point: &[u8]) -> bool {
     let (algorithm, length): (&'static dyn VerificationAlgorithm, _) = match curve {
         Some(curve) if *curve == OID_EC_P256 => (&ECDSA_P256_SHA256_ASN1, 65),

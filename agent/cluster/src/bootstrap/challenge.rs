@@ -106,7 +106,8 @@ fn framed(fields: &[(u32, &[u8])]) -> Vec<u8> {
     frame
 }
 
-/// Decodes the string and bytes fields of a message with a length prefix, with their field numbers. Fields of other types are skipped.
+/// Decodes a gRPC message with its length prefix. Returns the string and bytes fields with their field numbers, and skips fields of other
+/// types.
 fn fields(frame: &[u8]) -> Result<Vec<(u32, &[u8])>, Malformed> {
     let (head, mut rest) = frame.split_at_checked(5).ok_or(Malformed("it is cut off"))?;
     if head[0] != 0 {

@@ -24,8 +24,8 @@ use crate::identity::Refusal;
 
 /// The audience of every token. A token with a different audience is rejected.
 pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
-/// The default maximum clock difference to a machine, in seconds (upstream: `NewVerifier` in `pkg/bootstrap/pkibootstrap/pkiverifier`;
-/// upstream writes the same value for GCE).
+/// The default maximum clock difference to a machine, in seconds (upstream: `NewVerifier` in `pkg/bootstrap/pkibootstrap/pkiverifier`). For
+/// GCE, kOps writes this value into the server's configuration.
 pub const USUAL_SKEW: i64 = 300;
 
 /// Why a token is rejected. Messages do not repeat the token.

@@ -18,7 +18,7 @@ pub(crate) trait Annotation: Serialize + DeserializeOwned {
 
     fn schema_version(&self) -> u32;
 
-    /// Whether each part is within its limits.
+    /// Whether each field of the value is within its limits.
     fn is_bounded(&self) -> bool;
 
     /// The annotation's value. `None` if readers would reject the value.

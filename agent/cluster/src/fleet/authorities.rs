@@ -10,7 +10,7 @@ use kops_agent_spec::digest::{is_sha256_hex, sha256_hex};
 
 /// The annotation with the digest of the `kubernetes-ca` authorities that the node trusts.
 pub const AUTHORITIES: &str = "kops-agent/authorities";
-/// The maximum number of digests in a note.
+/// The maximum number of digests in a note about nodes with different authorities.
 const NAMED: usize = 3;
 
 /// The digest of the certificates in a PEM bundle, whatever their order and white space. `None` if the bundle has no certificate.
@@ -21,13 +21,14 @@ pub fn authorities_digest(bundle: &str) -> Option<String> {
     (!certificates.is_empty()).then(|| sha256_hex(certificates.concat().as_bytes()))
 }
 
-/// Parses an annotation's value; `None` if it is not a digest. A kubelet can write any value into its own Node.
+/// Checks the value of the annotation [`AUTHORITIES`], because a kubelet can write any value into its own Node. `None` if the value is not
+/// a digest.
 pub fn read_authorities(value: &str) -> Option<String> {
     is_sha256_hex(value).then(|| value.to_owned())
 }
 
-/// A note for each group about the authorities that its nodes trust, if the nodes of the cluster trust different authorities. The hashes of
-/// configurations do not show this difference. `nodes` has the group, the name and the digest of each node.
+/// If nodes of the cluster trust different `kubernetes-ca` authorities, returns a note for each group about the authorities that its nodes
+/// trust. The configuration hashes do not show this difference. `nodes` has each node's group, name and digest of its trusted authorities.
 pub(crate) fn different_authorities<'a>(
     nodes: impl Iterator<Item = (&'a str, &'a str, &'a str)>,
 ) -> BTreeMap<&'a str, String> {

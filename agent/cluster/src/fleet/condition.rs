@@ -31,13 +31,14 @@ pub const CONDITION: &str = "KopsConfigured";
 pub struct NodeReport {
     /// The configuration to which the machine last converged; `None` before the first convergence.
     pub runs: Option<Configuration>,
-    /// The configuration that a new machine in place of this machine would get, if it differs from this machine's configuration.
+    /// The configuration that a new machine would get in place of this machine. Set only if it differs from this machine's
+    /// configuration.
     pub superseded_by: Option<Configuration>,
     pub trouble: Option<Trouble>,
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
-    /// The version of the agent. `None` if this program must not report itself ([`NodeReport::program`]); the annotation of an earlier
-    /// report stays.
+    /// The version of the agent. `None` if the services of this machine run a different program, if another program has replaced this one,
+    /// or if the check of this took too long; the annotation of an earlier report stays.
     pub agent_version: Option<String>,
     /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
     /// configuration.

@@ -6,7 +6,7 @@ use kops_agent_spec::terminal::shortened;
 
 /// The condition of a node on which a file system is almost full.
 pub const DISK_PRESSURE_SOON: &str = "KopsAgentDiskPressureSoon";
-/// The condition of a node whose clock no time service synchronizes.
+/// The condition of a node whose clock is not synchronized by a time service.
 pub const CLOCK_UNSYNCHRONIZED: &str = "KopsAgentClockUnsynchronized";
 /// The condition of a node with a certificate that was not renewed in time.
 pub const CERTIFICATE_EXPIRES_SOON: &str = "KopsAgentCertificateExpiresSoon";

@@ -18,7 +18,7 @@ use kops_agent_spec::parse_timestamp;
 
 /// A report of this age is stale, and its node's state is unknown. A node with the verify timer reports every hour.
 pub(super) const STALE: Duration = Duration::hours(3);
-/// The maximum number of configurations in a note.
+/// The maximum number of configurations in a note about nodes that disagree.
 const NAMED: usize = 3;
 
 /// The nodes of an instance group, and their pending change.

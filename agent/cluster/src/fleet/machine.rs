@@ -17,7 +17,7 @@ use super::annotation::{Annotation, SCHEMA_VERSION, Unread, is_name};
 use super::groups::STALE;
 use super::rows::CLOCK_SKEW;
 
-/// The annotation with the observed machine.
+/// The annotation with the [`ObservedMachine`].
 pub const MACHINE: &str = "kops-agent/machine";
 /// The ConfigMap with the [`WantedMachines`], in the namespace [`crate::pacing::NAMESPACE`].
 pub const WANTED_MACHINES: &str = "instance-groups";
@@ -52,7 +52,7 @@ pub struct ObservedMachine {
 #[serde(rename_all = "camelCase")]
 pub struct WantedMachines {
     schema_version: u32,
-    /// When the controller last read the specs, in RFC 3339.
+    /// When the controller last read the specs of the instance groups, in RFC 3339.
     pub at: String,
     pub groups: BTreeMap<String, WantedMachine>,
 }
@@ -64,7 +64,7 @@ pub struct WantedMachine {
     /// Empty if the spec names no image.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub image: String,
-    /// The types that the group may have. Empty if the spec names no type, or has only requirements that a type must meet.
+    /// The machine types that the spec permits. Empty if the spec names no type, or has only requirements that a type must meet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub machine_types: Vec<String>,
     #[serde(rename = "rootVolumeSize", skip_serializing_if = "Option::is_none")]
@@ -201,7 +201,8 @@ impl WantedMachine {
     }
 }
 
-/// The difference, if there is one, or the reason why the parts cannot be compared.
+/// The comparison of one part of a node's machine, such as the image, with the spec: the difference, `None` if there is none, or the reason
+/// why this part cannot be compared.
 type Compared = Result<Option<String>, String>;
 
 const NOT_OBSERVED: &str = "the node does not report it";
@@ -265,7 +266,7 @@ impl WantedMachines {
         WantedMachines { schema_version: SCHEMA_VERSION, at: at.to_owned(), groups }
     }
 
-    /// Parses the value of the ConfigMap's key. Fails if the controller has not read the specs for hours.
+    /// Parses the value of the ConfigMap's key. Fails if the controller last read the specs more than three hours ago.
     pub fn read(text: &str, now: OffsetDateTime) -> Result<WantedMachines, Invalid> {
         let wanted: WantedMachines = serde_json::from_str(text)
             .ok()
@@ -275,7 +276,10 @@ impl WantedMachines {
             })?;
         match parse_timestamp(&wanted.at) {
             Some(at) if at <= now + CLOCK_SKEW && now - at <= STALE => Ok(wanted),
-            _ => Err(Invalid::new(format!("no controller has read the specs since {}", wanted.at))),
+            _ => Err(Invalid::new(format!(
+                "no controller has read the specs of the instance groups since {}",
+                wanted.at
+            ))),
         }
     }
 

@@ -23,8 +23,8 @@ const SHOWN_OF_HASH: usize = 12;
 pub struct Configuration {
     /// The configuration's `NodeupConfigHash`.
     pub hash: String,
-    /// When the node began to run the configuration, or when the configuration superseded the node's configuration, in RFC 3339; empty if
-    /// unknown.
+    /// For a configuration that a node runs: when the node began to run it. For a newer configuration: when it superseded the node's
+    /// configuration. In RFC 3339; empty if unknown.
     pub since: String,
 }
 
@@ -32,7 +32,8 @@ pub struct Configuration {
 pub struct Told {
     /// The configuration to which the node has converged; `None` before the first convergence.
     pub runs: Option<Configuration>,
-    /// The configuration that a new machine in place of this machine would get, if it differs from this machine's configuration.
+    /// The configuration that a new machine would get in place of this machine. Set only if it differs from this machine's
+    /// configuration.
     pub superseded_by: Option<Configuration>,
     /// The problem; empty if there is none.
     pub problem: String,

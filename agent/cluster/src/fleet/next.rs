@@ -16,7 +16,7 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the summary of the node's plan.
 pub const NEXT: &str = "kops-agent/next";
-/// Maximum number of names of units and static pods. The summary only counts the remaining names.
+/// Maximum number of names in [`NextPlan::restarts`]. [`NextPlan::more_restarts`] counts the restarts whose names are omitted.
 const MOST_RESTARTS: usize = 16;
 /// Maximum length of the name of a unit or static pod, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -56,9 +56,9 @@ pub struct NextPlan {
     pub create: u32,
     pub change: u32,
     pub remove: u32,
-    /// The units and static pods that restart, in order, as the summary of a plan names them.
+    /// The names of the units and static pods that restart, in the order of the plan's steps. A plan's summary shows the same names.
     pub restarts: Vec<String>,
-    /// The number of restarts whose names did not fit.
+    /// The number of restarts whose names `restarts` omits.
     #[serde(default)]
     pub more_restarts: u32,
     /// Whether the node needs a slot of its group for the change ([`crate::pacing`]).
@@ -76,8 +76,8 @@ impl Next {
         Next::new(at, runs, hash, Outcome::Planned(plan))
     }
 
-    /// The summary of a node that cannot make the plan. The caller has already hidden known secrets in `problem`; this function hides
-    /// credentials in URLs.
+    /// The summary of a node that cannot plan the change from `runs` to `hash`, or would not apply it. `problem` is the reason. The caller
+    /// has already hidden known secrets in `problem`; this function hides credentials in URLs.
     pub fn not_planned(at: &str, runs: &str, hash: &str, problem: &str) -> Next {
         let problem = one_line(&Redactor::default().text(problem), LONGEST_PROBLEM);
         Next::new(at, runs, hash, Outcome::Problem(problem))

@@ -8,7 +8,8 @@ use kops_agent_spec::terminal::{SHOWN_OF_PROBLEM, cell, columns, one_line};
 use super::table::shown;
 use super::{GroupPlan, Next, NextPlan, NodePlan, Outcome, State, named, short_hash};
 
-/// Below the table, a group has at most this many lines of each kind. One more line counts the rest.
+/// The maximum number of lines of one kind, such as nodes with an unknown state, that a group has below the table. If there are more, an
+/// additional line says how many are left out.
 const NAMED_NODES: usize = 5;
 
 /// A table with one line per group. Below it, there is one line per problem, and one line per reason for a new
@@ -101,8 +102,8 @@ fn problems(group: &GroupPlan) -> Vec<String> {
 }
 
 /// One line for each difference between a node's machine and the machine that its group wants, and one for each part that was not compared.
-/// Each line names one of its nodes and the number of its other nodes. Nodes with an unknown state are left out, because `problems` lists
-/// them.
+/// A line applies to one or more nodes. It names the first of these nodes, and the number of the others. Nodes with an unknown state are
+/// left out, because `problems` lists them.
 fn machines(nodes: &[NodePlan]) -> Vec<String> {
     let lines = |what: &str, of: fn(&NodePlan) -> &[String]| -> Vec<String> {
         let mut by_text: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

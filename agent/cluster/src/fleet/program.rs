@@ -16,13 +16,13 @@ const LONGEST_VERSION: usize = 200;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramReport {
     schema_version: u32,
-    /// The agent's version. It shows whether this report is stale: an older kops-agent, which writes no such report, changes only the
-    /// annotation with the agent's version. If that annotation has a different version than this report, this report is stale.
+    /// The agent's version. An older kops-agent writes no such report, and changes only the annotation `kops-agent/version`. So this report
+    /// is stale if the annotation has a different version.
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,
-    /// Whether the last check of this program on the node failed or has not ended. The node checks a program if a rollout orders it to
-    /// install the program, or only to check the program.
+    /// Whether the last check of this program on the node failed or has not ended. A rollout can order the node to install a program, or
+    /// only to check it. In both cases the node checks the program.
     #[serde(default, skip_serializing_if = "is_zero")]
     unchecked: bool,
 }
@@ -57,16 +57,16 @@ impl Annotation for ProgramReport {
     }
 }
 
-/// The kops-agent that follows rollouts on a node.
+/// The kops-agent program that follows rollouts on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedProgram {
     pub sha256: String,
-    /// Whether the last check of the program on the node has not succeeded. Without a check, this is `false`.
+    /// Whether the last check of the program on the node failed or has not ended. `false` if the program was never checked.
     pub is_unchecked: bool,
 }
 
-/// The kops-agent that follows rollouts on a node. `None` if the node has not reported it, or if the last report came from a version that
-/// does not report its program. `agent_version` is the Node's annotation with the agent's version.
+/// The kops-agent program that follows rollouts on a node. `None` if the node has not reported the program, or if the last report came from
+/// a version that does not report its program. `agent_version` is the Node's annotation with the agent's version.
 pub fn reported_program(annotation: &str, agent_version: &str) -> Option<ReportedProgram> {
     let ProgramReport { version, sha256, unchecked, .. } = ProgramReport::parsed(annotation).ok()?;
     (version == agent_version).then_some(ReportedProgram { sha256, is_unchecked: unchecked })

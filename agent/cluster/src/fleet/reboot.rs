@@ -26,7 +26,7 @@ pub struct RebootReport {
 }
 
 impl RebootReport {
-    /// The report of a node in this boot. Empty reasons mean that no reboot is required.
+    /// A node's report in the boot `boot_id`. Empty `reasons` mean that no reboot is required.
     pub fn new(boot_id: &str, reasons: &[String]) -> RebootReport {
         let reasons = reasons.iter().take(MOST_REASONS).map(|reason| one_line(reason, LONGEST_REASON));
         let (schema_version, boot_id) = (SCHEMA_VERSION, boot_id.to_owned());
@@ -64,7 +64,7 @@ pub fn known_boot_id(reported: String) -> String {
 }
 
 /// Why a node requires a reboot; empty if it requires none. `None` if the node has not reported this since its last boot, whose ID is
-/// `boot_id`. A kubelet can write any value into its own Node.
+/// `boot_id`. An invalid report also gives `None`, because a kubelet can write any value into its own Node.
 pub fn reboot_required(annotation: &str, boot_id: &str) -> Option<Vec<String>> {
     let report = RebootReport::parsed(annotation).ok()?;
     (report.boot_id == boot_id).then_some(report.reasons)

@@ -93,7 +93,7 @@ pub struct Row {
     pub agent_version: String,
     /// SHA-256 of the agent's program; `None` if the node has not reported it.
     pub agent_sha256: Option<String>,
-    /// The hash in the node's user-data, if the node has since taken a different configuration of its group.
+    /// `NodeupConfigHash` in the node's user-data, if the node has since taken a different configuration of its group.
     pub followed_from: Option<String>,
     /// The digest of the `kubernetes-ca` authorities that the node trusts; `None` if the node has not reported it.
     pub authorities: Option<String>,
@@ -261,7 +261,7 @@ mod tests {
                 .map(|(name, by)| (name.to_owned(), by.map(str::to_owned)));
             assert_eq!(superseded(nodes), expected, "{since}");
         }
-        // A clock may be ahead by up to `CLOCK_SKEW`, so this time counts.
+        // A node's clock may be ahead by up to `CLOCK_SKEW`, so a time that is 4 minutes ahead is accepted.
         let nodes = vec![
             node("nodes", "ahead", &runs("b=", "1970-01-01T00:04:00Z")),
             node("nodes", "old", &runs("a=", "1969-03-01T00:00:00Z")),

@@ -288,7 +288,7 @@ mod tests {
                 "ip-10-0-9-9.corp.example.com",
                 // The name in a subnet with resource-based names (EC2 User Guide, "EC2 instance hostnames and domains").
                 "i-0123456789abcdef0.eu-west-1.compute.internal",
-                // The name with a custom domain in the DHCP options.
+                // The names in a VPC whose DHCP options set a custom domain.
                 "ip-10-0-3-4.corp.example.com",
                 "i-0123456789abcdef0.corp.example.com",
             ] {

@@ -20,7 +20,7 @@ pub const CLUSTER_TAG: &str = "KubernetesCluster";
 pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io_instancegroup";
 /// The prefix of the tag with a role of the instance group.
 const ROLE_TAG_PREFIX: &str = "k8s.io_role_";
-/// The prefix of tags that record a label of the group's nodes, as `KEY=VALUE`.
+/// The prefix of the tags with the labels of the group's nodes. A number follows the prefix. The tag's value is the label: `KEY=VALUE`.
 const LABEL_TAG_PREFIX: &str = "k8s.io_cluster_node-template_label_";
 /// A label of every node on Azure, in addition to the instance group's label.
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";

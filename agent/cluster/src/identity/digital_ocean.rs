@@ -47,7 +47,7 @@ pub struct Droplet {
 }
 
 impl Droplet {
-    /// The cluster in the droplet's name, if it differs from `cluster` although the tags are equal. kOps names a droplet `GROUP.CLUSTER` or
+    /// The cluster in the droplet's name, if it is another cluster with the same tag as `cluster`. kOps names a droplet `GROUP.CLUSTER` or
     /// `GROUP.masters.CLUSTER` (upstream: `AutoscalingGroupName` in `pkg/model/names.go`). The name keeps the dots that a tag cannot have.
     /// An operator may choose a name of a different form, which names no cluster.
     fn cluster_of_name(&self, cluster: &str) -> Option<&str> {

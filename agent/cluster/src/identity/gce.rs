@@ -17,9 +17,9 @@ use super::{Identity, Refusal, quoted};
 use crate::labels::INSTANCE_GROUP;
 use crate::pod_ranges::{PodRangeProblem, Source};
 
-/// The metadata key in a template with the name of the instance group.
+/// The key of an instance template's metadata item that contains the name of the instance group.
 pub const INSTANCE_GROUP_METADATA: &str = "kops-k8s-io-instance-group-name";
-/// The metadata key in a template with the name of the cluster.
+/// The key of an instance template's metadata item that contains the name of the cluster.
 pub const CLUSTER_METADATA: &str = "cluster-name";
 /// The instance state in which a Node may exist.
 const AT_WORK: &str = "RUNNING";
@@ -186,7 +186,7 @@ pub fn names_so(group: &ManagedGroup, instance: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// The path of a template below its project, from its URL: `global/instanceTemplates/NAME` or `regions/REGION/instanceTemplates/NAME`.
+/// Extracts the path after the project from a template's URL: `global/instanceTemplates/NAME` or `regions/REGION/instanceTemplates/NAME`.
 pub fn template_path(url: &str) -> Option<&str> {
     let (_, after) = url.rsplit_once("projects/")?;
     let (_, path) = after.split_once('/')?;

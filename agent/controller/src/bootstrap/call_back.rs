@@ -76,7 +76,9 @@ impl CallBack {
                 false => Err(not_proven(CallFailed::Unproven(address).to_string())),
             },
             Ok(Err(error)) => Err(not_proven(error.to_string())),
-            Err(_) => Err(not_proven(format!("{address} does not answer the call-back in time"))),
+            Err(_) => {
+                Err(not_proven(format!("the machine at {address} does not answer the call-back in time")))
+            }
         }
     }
 

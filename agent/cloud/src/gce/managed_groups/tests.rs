@@ -131,7 +131,8 @@ async fn one_list_of_a_group_answers_for_all_older_nodes() {
         }
     }
     assert_eq!(gce.calls_of(LIST_INSTANCES), 10, "ten pages, once");
-    // This Node appeared after the list was requested, so the list cannot prove that the instance is absent. The list is requested again.
+    // The Node of this instance appeared after the list was requested, so the list cannot prove that the instance is absent. Therefore the
+    // list is requested again.
     gce.create_instance(&nodes, "nodes-new");
     assert!(find(&groups, "nodes-new").await.is_some());
     assert_eq!(gce.calls_of(LIST_INSTANCES), 21);

@@ -35,8 +35,8 @@ pub(super) async fn the_age_of_a_machine_comes_from_its_cloud<K: Created>() {
     }
 }
 
-/// If two machines have the same name, the Node may belong to either of them, even if one is stopped. So the age of the Node's
-/// machine is unknown. A cloud with unique names never lists two machines with the same name.
+/// If two machines have the same name, the Node with this name may belong to either of them, even if one is stopped. So the age of the
+/// Node's machine is unknown. A cloud with unique names never lists two machines with the same name.
 pub(super) async fn a_machine_with_a_namesake_has_no_known_age<K: Created>() {
     let (api, machines) = with_one::<K>();
     // Each cluster has its own network, so a machine of a different cluster may have this name.

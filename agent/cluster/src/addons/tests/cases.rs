@@ -116,7 +116,8 @@ fn an_entry_of_kops_own_channel_means_the_same_in_every_release() {
     }
 }
 
-/// If a cluster publishes no names in DNS, kOps 1.36 and newer write an empty manifest for dns-controller, so that its objects are pruned.
+/// If a cluster publishes no names in DNS, kOps 1.36 and newer write an empty manifest for dns-controller. Then dns-controller's objects
+/// are pruned.
 #[test]
 fn an_empty_manifest_has_no_objects() {
     const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -298,7 +299,7 @@ fn a_version_replaces_another_id_hash_or_generation() {
         (version("a", ONE, 1), version("a", ONE, 0), true),
         (version("a", ONE, 0), version("a", ONE, 1), false),
         (version("a", ONE, 1), version("a", ONE, 1), false),
-        // A different hash is a different version, even with an older generation.
+        // A version with a different hash replaces the old version, even if its own generation is older.
         (version("a", TWO, 0), version("a", ONE, 1), true),
     ] {
         assert_eq!(new.replaces(&old), replaces, "{new:?} {old:?}");
@@ -342,7 +343,7 @@ fn an_add_on_is_due_when_it_is_new_changed_or_lacks_its_pki() {
     assert!(due(&plain, None, true).unwrap().version.is_some());
     assert!(due(&plain, installed("old").as_ref(), true).unwrap().version.is_some());
     assert_eq!(due(&plain, installed("new").as_ref(), true), None);
-    // An add-on without `needsPKI` ignores that the PKI is missing.
+    // Without `needsPKI`, a missing PKI does not make the add-on due.
     assert_eq!(due(&plain, installed("new").as_ref(), false), None);
 
     let with_pki = addon("{name: a, manifest: a, manifestHash: new, needsPKI: true}");

@@ -68,7 +68,7 @@ fn version() -> impl Strategy<Value = ChannelVersion> {
     )
 }
 
-/// The fields of a manager: few names, up to three levels.
+/// Generates the `fieldsV1` of one field manager, with few names and up to three levels.
 fn fields() -> impl Strategy<Value = Value> {
     let leaf = Just(json!({}));
     leaf.prop_recursive(3, 16, 3, |below| {
@@ -110,8 +110,8 @@ fn path_set(fields: &Value) -> BTreeSet<String> {
 }
 
 proptest! {
-    /// Each add-on with an entry for the Kubernetes version is on the menu exactly once, with one of its entries for that version. All
-    /// later entries of the add-on for that version have the same id and hash.
+    /// Each add-on with an entry for the Kubernetes version is on the menu exactly once, with one of its entries for that version (the
+    /// chosen entry). Entries of the add-on for that version that follow the chosen entry have the chosen entry's id and hash.
     #[test]
     fn the_menu_has_each_name_once(entries in entries(), minor in 29..37u64) {
         let channel = channel_with(&entries);

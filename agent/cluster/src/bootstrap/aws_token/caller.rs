@@ -20,7 +20,7 @@ pub struct Caller {
 pub enum CallerRefusal {
     #[error("{arn} does not belong to the AWS account of kops-controller")]
     OtherAccount { arn: String },
-    #[error("{arn} is not an instance with a role of nodes: {problem}")]
+    #[error("{arn} is not an instance with an IAM role for nodes: {problem}")]
     NoNode { arn: String, problem: &'static str },
     #[error("the role of {arn} is not one of the roles of nodes, which are {}", .roles.join(", "))]
     OtherRole {
@@ -46,12 +46,12 @@ impl Caller {
         self.arn.split(':').nth(1)
     }
 
-    /// The id of the signer's instance, if it has one of these roles in the account and partition of `own`.
+    /// The id of the signer's instance. Fails if the signer has none of `roles` in the account and partition of `own`.
     ///
     /// EC2 uses the instance id as the session name of an instance's role. If the role's trust policy also allows a user to assume the
-    /// role, the user chooses the session name, which is also in the user id. Such a user can impersonate any instance with that role,
-    /// because STS's response does not show the difference. The check of the session name in the user id cannot prevent this impersonation.
-    /// The check only rejects responses in which the ARN and the user id differ.
+    /// role, the user chooses the session name. Such a user can impersonate any instance with that role, because STS's response does not
+    /// show the difference. The user id contains the session name too, so a check of the user id cannot prevent this impersonation. The
+    /// check only rejects responses in which the session names in the ARN and in the user id differ.
     pub fn instance_id(&self, own: &Caller, roles: &[String]) -> Result<&str, CallerRefusal> {
         let arn: String = self.arn.chars().filter(|character| !character.is_control()).take(256).collect();
         if self.account != own.account || own.account.is_empty() {

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// The body of the request that a token of the first form signs.
+/// The body of the POST request to STS whose signature is in a token of the first form (signed headers).
 pub const STS_BODY: &str = "Action=GetCallerIdentity&Version=2011-06-15";
 pub const STS_CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
 /// The name of STS in a signature's scope.

@@ -45,7 +45,7 @@ impl From<der::Error> for NotSignedData {
 pub struct Signer {
     /// The signer's certificate (DER). It names Azure's metadata service.
     pub certificate: Vec<u8>,
-    /// The other certificates of the document (DER), at most two.
+    /// The certificates of the document (DER) except the signer's, at most two.
     pub others: Vec<Vec<u8>>,
     hash: Hash,
     /// The bytes that the signature covers.
@@ -98,7 +98,7 @@ impl Statement {
     }
 }
 
-/// The signer's certificate, and all other certificates.
+/// Returns the signer's certificate, and all other certificates in `all`.
 fn certificates_of(
     signer: &SignerInfo,
     all: &[CertificateChoices],
@@ -152,8 +152,8 @@ impl Signer {
 }
 
 impl Hash {
-    /// The hash for an object identifier. Azure's metadata service has put the identifier of the signature algorithm into the field of the
-    /// hash algorithm, so both identifiers are accepted.
+    /// The hash algorithm with this object identifier. The field for the hash algorithm may contain the identifier of a signature algorithm
+    /// instead, because Azure's metadata service has sent such documents. So both identifiers are accepted.
     fn from_algorithm(algorithm: &ObjectIdentifier) -> Option<Hash> {
         [
             ("2.16.840.1.101.3.4.2.1", "1.2.840.113549.1.1.11", Hash::Sha256),

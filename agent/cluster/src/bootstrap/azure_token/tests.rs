@@ -236,7 +236,7 @@ fn a_token_without_a_document_is_accepted_only_if_configured() {
     ] {
         assert_eq!(parsed(&malformed, true).unwrap_err().reason(), reason, "{malformed}");
     }
-    // If unsigned tokens are allowed, a document is still checked.
+    // If unsigned tokens are allowed, the document of a signed token is still checked.
     let expected = Expected { cluster: &cluster, may_be_unsigned: true, now: MADE_AT + 500 };
     let late = AzureToken::parse(&super::token(&own(), WITH_ATTRIBUTES), BODY, &expected).unwrap();
     assert_eq!(late.unwrap_err().reason(), "TokenExpired");

@@ -182,7 +182,7 @@ async fn a_certificate_that_no_node_may_have_is_refused() {
         ),
         (json!({"kubelet": "x"}), ids.clone(), "is not a SubjectPublicKeyInfo"),
         (json!({"kubelet": good.replace("RSA ", "")}), ids.clone(), "is not a SubjectPublicKeyInfo"),
-        (json!({"kubelet": weak}), ids.clone(), "neither RSA of 2048"),
+        (json!({"kubelet": weak}), ids.clone(), "neither an RSA key of 2048"),
     ] {
         let body = request(certs, ids, false);
         let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;
