@@ -104,7 +104,8 @@ fn note_ready(host: &Host, root: &Path) {
 
 /// Reports to the cloud that this machine is ready. Does this once per boot, and only if a lifecycle action is saved
 /// and the machine was ready in this boot. At boot, also waits for a lifecycle hook that does not hold the machine
-/// yet. Returns `outcome`, or the error of the report if the node itself is ready.
+/// yet. If the report fails although the node itself is ready, returns the error of the report. In all other cases,
+/// returns `outcome`.
 pub async fn tell<T>(root: &Path, is_boot: bool, outcome: Result<T>) -> Result<T> {
     let Err(untold) = noted(root, tell_group(root, is_boot).await) else { return outcome };
     match outcome {

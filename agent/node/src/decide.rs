@@ -48,7 +48,7 @@ pub struct Decision {
     pub remembered: Option<RememberedFacts>,
     /// The range of IPv6 addresses for pods that the cloud has assigned to this machine. Empty if there is none.
     pub ipv6_prefix: String,
-    /// The state store. It may also have downloads.
+    /// The state store. It also locates downloads in buckets.
     pub store: Arc<Store>,
     /// Whether this is the last applied state. It is used if the wanted state is unknown or may not be applied.
     pub is_last_applied: bool,

@@ -258,8 +258,8 @@ async fn a_second_authority_restarts_nothing_until_it_signs() {
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests(), before);
     }
-    // kubelet must trust every authority that is not younger than the signing authority 1. Authority 0 is older, so kubelet
-    // restarts.
+    // kubelet must trust the signing authority 1, and every authority that is as old or older. Authority 0 is older, so
+    // kubelet restarts.
     scene.keyset.0.push(("0", authority_of("kubernetes-ca", 400)));
     assert_eq!(restarts(&scene.plan(&node(&[]))), ["kubelet.service"]);
 }

@@ -54,7 +54,7 @@ fn action(folder: &Path, inputs: &[(&str, &str)], more: &[(&str, &str)]) -> Ende
             Some(input) => {
                 let given =
                     inputs.iter().find(|(name, _)| *name == input).map(|(_, value)| (*value).to_owned());
-                // For a missing input, a runner sets an empty text, even if the input is required.
+                // For a missing input, a GitHub Actions runner sets an empty text, even if the input is required.
                 given.unwrap_or_else(|| {
                     action["inputs"][input]["default"].as_str().unwrap_or_default().to_owned()
                 })

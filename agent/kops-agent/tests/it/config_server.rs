@@ -407,7 +407,8 @@ fn a_configuration_in_json_makes_the_same_node_as_in_yaml() {
     assert_eq!(of_yaml.len(), of_json.len());
 }
 
-/// `kops toolbox enroll` writes the store folder of a control plane into every boot config.
+/// `kops toolbox enroll` writes the store folder of a control plane into every boot config. A worker with such a boot
+/// config must still use kops-controller.
 #[test]
 fn kops_controller_comes_before_a_folder_that_the_boot_config_names_too() {
     let worker = Worker::new();

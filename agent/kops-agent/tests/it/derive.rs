@@ -147,8 +147,8 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
     eprintln!("{compared} of {compared} derived configs are byte-identical");
 }
 
-/// The stores of releases contain addresses of load balancers (`ApiserverAdditionalIPs`), unlike the stores from kOps'
-/// main branch. The derivation takes these addresses from the nodeupconfig that kOps wrote.
+/// The stores that kOps releases wrote contain addresses of load balancers (`ApiserverAdditionalIPs`). The stores from
+/// kOps' main branch contain none. The derivation takes these addresses from the nodeupconfig that kOps wrote.
 #[test]
 fn the_bytes_are_those_of_each_release() {
     let Some(corpus) = corpus() else { return };

@@ -70,7 +70,8 @@ fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     worker.run("converge", &server).with(1, &["the files of earlier runs are from another machine"]);
 }
 
-/// An image may be a copy of the disk of a node that nodeup made. Such a disk has no record of the agent.
+/// An image may be a copy of the disk of a node that nodeup made. The disk then has that node's kubeconfig, and no
+/// record of the agent. So the kubeconfig itself must prove that this machine is the node.
 #[test]
 fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
     let worker = Worker::new();

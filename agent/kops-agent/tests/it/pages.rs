@@ -26,7 +26,6 @@ use repository::Repository;
 pub use repository::checkout;
 use serde::Deserialize as _;
 
-/// Fails with a list of all mistakes.
 #[track_caller]
 fn expect_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));

@@ -113,8 +113,8 @@ fn secrets_of_store(machine: &Machine) -> Vec<String> {
     secrets(machine).into_iter().filter(|secret| !is_part(secret)).collect()
 }
 
-/// The secrets of the store. Keys that are not on this machine are left out, because nothing on the machine marks them
-/// as secret.
+/// The secrets of the store, except the keys that are not on this machine. The agent cannot know that such a key is
+/// secret, because no file on the machine contains the key.
 fn secrets_of_machine(machine: &Machine) -> Vec<String> {
     let read = |file: &String| fs::read(machine.root().join(file)).unwrap_or_default();
     let files: Vec<String> =

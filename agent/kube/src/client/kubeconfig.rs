@@ -321,8 +321,8 @@ fn wrong(problem: String) -> Failure {
     Failure::new(Kind::KubeconfigWrong, problem)
 }
 
-/// An incomplete file is no failure of the kind `KubeconfigWrong`: another program may not have written the whole file
-/// yet, so a service retries.
+/// The error of an incomplete kubeconfig. Unlike after `KubeconfigWrong`, a service retries after this error, because
+/// another program may not have written the whole file yet.
 fn incomplete(problem: String) -> Failure {
     Failure::new(Kind::KubeconfigUnusable, problem)
 }

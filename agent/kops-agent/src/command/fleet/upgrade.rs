@@ -77,8 +77,8 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
         ));
     }
     output::print_text(&format!(
-        "{}. The rollout waits until {PROGRAM_FILE} below the cluster's folder in the state store is a copy of \
-         {file}\n",
+        "{}. The rollout waits until {file} is copied to {PROGRAM_FILE} below the cluster's folder in the state \
+         store\n",
         changes.join(", and ")
     ))?;
     let rollout = Rollout {

@@ -266,7 +266,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
     flags
 }
 
-/// Finds the calls on a page that give a script of this repository a flag that the script does not have.
+/// Checks the calls of this repository's scripts on a page. Returns a line for each flag that the called script lacks.
 pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
     let mut wrong = Vec::new();
     for command in commands(page) {

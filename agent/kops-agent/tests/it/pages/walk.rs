@@ -61,7 +61,7 @@ const OTHERS: [&str; 17] = [
     "setenforce",
     "systemctl",
 ];
-/// Real programs with which a command on a page may begin.
+/// Ordinary programs with which a command on a page may begin.
 const OF_THE_SHELL: [&str; 9] = ["cat", "chmod", "cp", "curl", "echo", "install", "mv", "sed", "sudo"];
 
 /// The blocks without a language that begin with a program. No test reads such a block as shell.
