@@ -34,7 +34,8 @@ pub fn print_candidates() -> Option<ExitCode> {
     let program = arguments.next().unwrap_or_default();
     let is_of_kubectl = Path::new(&program).file_name().is_some_and(|name| name == OF_KUBECTL);
     let shell = std::env::var(VARIABLE).unwrap_or_default();
-    // The variable alone is not enough: it may be set in the environment of an ordinary command.
+    // An ordinary command may also have this variable in its environment. So a completion also needs `--` as the first
+    // argument.
     if !is_of_kubectl && (shell.is_empty() || arguments.next().is_none_or(|first| first != "--")) {
         return None;
     }

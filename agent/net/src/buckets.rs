@@ -97,7 +97,7 @@ impl LocationClient {
 pub struct NotLocated {
     /// The cause and the remedy. The text does not contain the URL.
     pub reason: String,
-    /// Whether the store denies access to this machine. The object may exist.
+    /// Whether the store denies access to this machine. If so, the object may still exist.
     pub is_refused: bool,
     /// Whether a retry may help.
     pub may_pass: bool,

@@ -134,7 +134,7 @@ async fn with_early_units(
     if has_changed { self::plan(host, decision) } else { Ok(plan) }
 }
 
-/// Applies only `units`, which must run before the run can apply the rest of the node. Returns whether anything
+/// Applies only `units`. The rest of the node can be applied only after these units have run. Returns whether anything
 /// changed.
 pub async fn early(
     host: &Host,

@@ -30,9 +30,9 @@ use kops_agent_spec::failure::{Failure, Kind};
 /// the lifecycle action.
 const UNTIL_HELD: Duration = Duration::from_secs(15);
 
-/// Converges. If the machine is then ready as a node, records its readiness. A later step reports the readiness to the
-/// cloud. A machine is also ready if kops-controller says that the node is registered, or if pods can run despite a
-/// failure.
+/// Converges this machine. If the machine is then ready as a node, records that. A later step reports it to the cloud.
+/// After a failed run, the machine still counts as ready in two cases: kops-controller says that the node is
+/// registered, or pods can run despite the failure.
 pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = machine::lock(options.waits_for_lock, host).await?;
     if let Some(remembered) = &decision.remembered

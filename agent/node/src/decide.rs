@@ -233,7 +233,8 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
 }
 
 /// The mistakes for every possible machine of the group. A mistake that only some of the possible machines have is a
-/// warning. Fails only if there are mistakes and this machine also may not read a file that the desired state depends on.
+/// warning. Fails if both are true: there are mistakes, and this machine may not read a file that the desired state
+/// depends on.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
     match problems.is_empty() || denied.is_empty() {

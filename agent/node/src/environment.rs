@@ -120,7 +120,7 @@ fn process(name: &str) -> Option<String> {
 /// Libraries read these variables from the process's environment, which is set when a process starts. So this process
 /// executes itself again, with the same process ID.
 pub fn run_again_with_all() {
-    // The files with the variables may contain keys, so only root can read them.
+    // Only root can read the units' environment files, because they may contain keys.
     if !geteuid().is_root() {
         return;
     }

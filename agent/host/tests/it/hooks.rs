@@ -16,7 +16,7 @@ use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::{Change, Enablement};
 use kops_agent_plan::resource::*;
 
-/// A systemd that forgets that a hook has run, as systemd does for a oneshot that no other unit refers to.
+/// A systemd that forgets that a hook has run. systemd forgets this for a oneshot unit to which no other unit refers.
 #[derive(Default)]
 struct Forgetful {
     units: Mutex<BTreeMap<String, (bool, bool)>>,

@@ -29,8 +29,8 @@ fn bind(from: &str, to: &str) {
 
 /// Runs `test` in a root whose mounts disappear with the test. Does nothing if the user may not mount.
 fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
-    // The folder must not be on tmpfs: the root and the user's folder must be on one file system, as on real
-    // machines.
+    // On real machines, the root and the user's folder are on one file system. So the folder of this test must not be
+    // on tmpfs.
     let folder = tempfile::Builder::new().prefix("kops-agent-reset-").tempdir_in("/var/tmp").unwrap();
     let run = || {
         if unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).is_err() {

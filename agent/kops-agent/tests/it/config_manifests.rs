@@ -345,7 +345,7 @@ fn keys_from_a_template_are_not_checked() {
             "1 errors, 0 warnings\n",
         ],
     );
-    // Two keys with equal template actions become the same key.
+    // Both keys consist of the same template action, so the template renders the same key twice.
     let twice = "  {{ .a }}: 1\n  {{ .a }}: 2\n";
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{GROUP}{twice}"))]),

@@ -155,7 +155,8 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     worker
         .run("converge", &server)
         .with(0, &["registered and ready", "it still needs kube-proxy, kubelet-server"]);
-    // `plan` cannot know the changes, so it must fail and not report that there are none.
+    // kops-controller refuses this node's request (409), so `plan` cannot know the changes. `plan` must fail, and not
+    // report that there are no changes.
     server.answer_next(std::slice::from_ref(&registered));
     worker.run("plan", &server).with(1, &["registered and ready"]);
     assert_eq!(worker.machine.files(), files);
@@ -223,7 +224,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         let another = BTreeSet::from(["i-another".to_owned()]);
         autoscaling.refuse_next(1);
         run("converge", &[]).with(1, &["its group does not know this yet", "InvalidClientTokenId"]);
-        // The report to the group failed. The next run of any verb repeats the report.
+        // The report to the Auto Scaling group failed. The next run of any verb repeats the report.
         run("verify", &["--repair"]).with(0, &told);
         assert_eq!(autoscaling.held(), another);
         autoscaling.asked();
@@ -359,8 +360,8 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
     });
 }
 
-/// Like upstream's nodeup, the agent asks no name server for a name in the hosts file. getaddrinfo and Go's resolver
-/// both read this file.
+/// The agent asks no name server for a name in the hosts file. Upstream's nodeup does not ask either, because
+/// getaddrinfo and Go's resolver both read this file.
 #[test]
 fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {

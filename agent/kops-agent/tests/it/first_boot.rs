@@ -43,7 +43,8 @@ fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
     assert!(worker.machine.root().join("var/lib/kubelet/kubeconfig").is_file());
 }
 
-/// With `--store-timeout 0`, each try of a run sends a request only once. A run at boot then starts another try.
+/// With `--store-timeout 0`, a try sends each request only once. So the 409 ends the first try, and a run at boot
+/// (`--retries -1`) then starts another try.
 #[test]
 fn a_first_boot_never_ends_well_with_a_409() {
     let worker = Worker::new();

@@ -332,7 +332,7 @@ fn the_picture_shows_the_output_of_the_program() {
     assert!(kept == drawn, "packaging/terminal-picture draws {} anew; now it is\n{drawn}", picture.display());
 }
 
-/// The checks find wrong calls. Without this test, the other tests would also pass if they found no calls.
+/// Wrong calls on a page are found. Without this test, the other tests would also pass if they found no calls at all.
 #[test]
 fn mistakes_are_found() {
     let page = |text: &str| Page::parse("docs/x.md", text);

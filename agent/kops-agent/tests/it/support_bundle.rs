@@ -105,8 +105,8 @@ fn write(machine: &Machine, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// The secrets of the store, in the forms that programs print. Pieces of a key that is encoded in base64 twice are
-/// left out, because no program prints such a key.
+/// The secrets of the store, in the forms that programs print. No program prints a key that is encoded in base64 twice,
+/// so pieces of such a text are left out.
 fn secrets_of_store(machine: &Machine) -> Vec<String> {
     let keys: Vec<String> = keysets().iter().map(|keyset| STANDARD.encode(&keyset.private_key)).collect();
     let is_part = |secret: &String| keys.iter().any(|key| key.contains(secret.as_str()));

@@ -260,7 +260,8 @@ impl Scene {
         sha256_hex(&fs::read(&self.program).unwrap())
     }
 
-    /// The names of the files in the program's folder that are versions of the program.
+    /// The sorted names of the files in the program's folder: the program and its other versions. Files without
+    /// `nodeup` in their names are left out.
     fn beside(&self) -> Vec<String> {
         let files = fs::read_dir(self.program.parent().unwrap()).unwrap();
         let mut names: Vec<String> =

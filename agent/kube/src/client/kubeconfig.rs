@@ -269,7 +269,7 @@ impl Cluster {
     fn refuse_unsupported(&self, what: &str) -> Result<(), Failure> {
         if self.insecure_skip_tls_verify == Some(true) {
             return Err(wrong(format!(
-                "{what} has insecure-skip-tls-verify, but kops-agent always verifies the API server's certificate: give \
+                "{what} has insecure-skip-tls-verify, but kops-agent always verifies the API server's certificate. Give \
                  certificate-authority-data instead"
             )));
         }

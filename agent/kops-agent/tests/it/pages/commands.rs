@@ -57,7 +57,7 @@ pub fn is_kops_agent(program: &str) -> bool {
     )
 }
 
-/// The lines and spans of a page that look like commands, without shell syntax.
+/// The commands in the code lines and spans of a page. Shell syntax such as `sudo` and redirections is left out.
 pub fn commands(page: &Page) -> Vec<String> {
     let blocks = page.blocks.iter().map(|block| block.text.replace("\\\n", " "));
     let lines = blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>());
@@ -93,8 +93,8 @@ impl Call {
         let mut command = Command::new(agent);
         command.env_clear().args(self.filled(some_value));
         // The program checks the value of a flag only when it reads the next flag. So `-v 1` comes between the last
-        // flag of the call and the unknown flag. In a call of nodeup, which begins with a flag, `-v` is a different
-        // flag.
+        // flag of the call and the unknown flag. A call in nodeup's style begins with a flag. There `-v` is a different
+        // flag, so it is not added.
         if !self.verb().starts_with('-') {
             command.args(["-v", "1"]);
         }

@@ -14,7 +14,7 @@ use crate::cloud_facts::{metadata, on_ubuntu};
 use crate::fleet_plan::point_to;
 use crate::superseded::{hash, read};
 
-/// The installed version of the package before the order.
+/// The installed version of the package before a rollout orders a new version.
 const BEFORE: &str = "0.0.1";
 const NOTE: &str = "var/lib/kops-agent/program.json";
 

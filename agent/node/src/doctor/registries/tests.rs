@@ -32,7 +32,7 @@ fn names_of_images_are_read_as_docker_reads_them() {
     }
 }
 
-/// The mirrors of a group. `named` has pairs of a registry and its addresses.
+/// The mirrors of a group. `named` has pairs of a registry and the addresses of its mirrors.
 fn mirrors(named: &[(&str, &[&str])], are_in_configuration: bool) -> Registries {
     let owned = |addresses: &[&str]| addresses.iter().map(|address| (*address).to_owned()).collect();
     let named = named.iter().map(|(registry, addresses)| ((*registry).to_owned(), owned(addresses)));
