@@ -23,8 +23,8 @@ const FSTAB: &str = "/etc/fstab";
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether the agent need not write a boot unit for the volume: a unit or fstab already mounts the volume at boot,
-    /// or an operator masked the volume's unit.
+    /// True if the agent has no boot unit to write for the volume: a unit or fstab already mounts the volume at boot, or
+    /// an operator masked the volume's unit.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
         if is_linked(&self.root, &name)? {

@@ -15,8 +15,8 @@ use kops_agent_process::exit;
 
 use crate::cli::{Cli, Shell};
 
-/// A shell asks for candidates with this variable, whose value is the name of the shell. Then the arguments have `--`
-/// before the typed words.
+/// To get candidates, a shell runs this program with this variable set to the name of the shell. The first argument is
+/// then `--`, and the other arguments are the typed words.
 pub const VARIABLE: &str = "KOPS_AGENT_COMPLETE";
 pub const SHELLS: Shells<'static> = Shells(&[&Bash, &Elvish, &Fish, &Zsh]);
 /// The program name by which kubectl asks the plugin `kubectl-kops_agent` for candidates (upstream:

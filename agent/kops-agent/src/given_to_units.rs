@@ -27,7 +27,7 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::Config { command: ConfigCommand::Dump(_) | ConfigCommand::Check(_) } => return true,
         // These commands read the cluster's folder in the state store.
         Command::Config { command: ConfigCommand::Derive(_) | ConfigCommand::Assets(_) } => return true,
-        // The channel is in the state store of this machine's cluster, unless a flag says otherwise.
+        // These commands read the channel from the state store of this machine's cluster, unless a flag says otherwise.
         Command::Addons { command: AddonsCommand::Status(_) | AddonsCommand::Diff(_) } => return true,
         Command::Addons { command: AddonsCommand::Apply(_) | AddonsCommand::Remove(_) } => return true,
         Command::Addons { command: AddonsCommand::Run(_) } => return true,

@@ -50,7 +50,8 @@ impl Location {
         Location { size, ..self }
     }
 
-    /// Whether requests have extra headers. These may contain a token, so such a request follows no redirect.
+    /// Whether requests to this location have extra headers. A request with extra headers follows no redirect, because
+    /// the headers may contain a token.
     pub fn has_headers(&self) -> bool {
         !self.headers.is_empty()
     }

@@ -71,7 +71,7 @@ pub struct Asset<'a> {
 struct Group {
     name: String,
     derivation: Derivation,
-    /// The hashes in the last configuration that kOps wrote for the group.
+    /// The hashes of downloads in the last configuration that kOps wrote for the group.
     written: KnownHashes,
 }
 

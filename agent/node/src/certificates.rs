@@ -125,7 +125,7 @@ async fn issued(
     let mut keys = BTreeMap::new();
     for certificate in wanted {
         keys.insert(certificate.name.as_str(), NodeKey::generate(&certificate.name)?);
-        // Between two keys, the run may react to a stop signal.
+        // This lets the run react to a stop signal between two keys.
         tokio::task::yield_now().await;
     }
     let public_keys = keys.iter().map(|(name, key)| ((*name).to_owned(), key.public_pem())).collect();

@@ -83,7 +83,8 @@ pub async fn decide(
     decided
 }
 
-/// If an earlier run saved a lifecycle action, notes that this machine is ready. Fails if another run has the lock.
+/// If an earlier run saved a lifecycle action, saves that this machine is ready in this boot. Fails if another run has
+/// the lock.
 pub async fn remember_ready(options: &RunOptions) -> Result<()> {
     if remembered::read(&options.root).lifecycle_action().is_some() {
         let host = machine::open(&options.root)?;
@@ -141,7 +142,7 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
         }
         let group = &action.group;
         match host.complete_lifecycle_action(action).await.map_err(|failure| untold(&failure.to_string()))? {
-            Completion::Completed => log::info!("{group} knows that this machine is ready"),
+            Completion::Completed => log::info!("told {group} that this machine is ready"),
             Completion::NothingHeld => log::info!("no lifecycle hook of {group} holds this machine"),
             Completion::NotHeldYet => {
                 log::info!("no lifecycle hook of {group} holds this machine yet");

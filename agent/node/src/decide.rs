@@ -255,7 +255,8 @@ pub fn each_possible_machine(
 }
 
 /// Derives the desired state of each possible machine of the group, and calls `take` with the machines that have no
-/// mistakes. Returns the mistakes as in [`check_on_any_machine`]. Also returns why needed files may not be read now.
+/// mistakes. Returns the mistakes as in [`check_on_any_machine`]. Also returns one reason for each needed file that this
+/// machine is not allowed to read now.
 fn on_each_machine(
     spec: NodeSpec,
     take: &mut dyn FnMut(&NodeConfig, &DesiredState),
@@ -322,7 +323,7 @@ fn wrong(problems: Problems) -> anyhow::Error {
     anyhow::Error::new(problems).context("the configuration of this node is wrong")
 }
 
-/// Step 5 of node mode: everything that the node must have. Fails if a resource has two descriptions.
+/// Step 5 of node mode: derives everything that the node must have. Fails if a resource has two descriptions.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
     desired::desired(node).map_err(contradictory)
 }

@@ -82,9 +82,9 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The value of the first variable in `names` that has a value; empty if none has a value. All variables come
-    /// either from this process or from the agent's units, so that two logins are never mixed. If no login is set, the
-    /// result is `None`, or empty for a role whose machines need no login.
+    /// The value of the first variable in `names` that is not empty. All variables come either from this process or from
+    /// the agent's units, so that two logins are never mixed. If a login is set but all variables in `names` are empty,
+    /// the result is empty. If no login is set, the result is `None`, or empty for a role whose machines need no login.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }

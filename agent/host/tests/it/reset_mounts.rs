@@ -210,7 +210,7 @@ fn a_busy_or_hidden_mount_ends_the_reset_before_its_removal() {
         host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
         users_folder_is_as_it_was();
     });
-    // The mount is reached through a link. The search for mounts does not follow links.
+    // Only a link in containerd's folder leads to this mount, and the search for mounts does not follow links.
     in_a_root_of_its_own(|| {
         users_folder();
         let host = node();

@@ -70,7 +70,7 @@ fn agent(arguments: &[&str]) -> Ended {
     Ended::from_command(command().args(arguments))
 }
 
-/// A call of the program whose environment asks for backtraces. Developers and units may set this variable.
+/// Calls the program with RUST_BACKTRACE, because the environment of a developer or of a unit may have this variable.
 fn command() -> Command {
     let mut command = Command::new(example::agent());
     command.env_clear().env("RUST_BACKTRACE", "1");

@@ -220,7 +220,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
             agent.envs([autoscaling.environment()]).args(flags);
             once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url()))
         };
-        let told = ["registered and ready", "knows that this machine is ready"];
+        let told = ["registered and ready", "told nodes.demo.example.com that this machine is ready"];
         let another = BTreeSet::from(["i-another".to_owned()]);
         autoscaling.refuse_next(1);
         run("converge", &[]).with(1, &["its group does not know this yet", "InvalidClientTokenId"]);
@@ -380,8 +380,8 @@ fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only()
     });
 }
 
-/// If upstream's kops-controller builds the configuration itself, it serves JSON. Go escapes `<`, `>` and `&` in
-/// JSON.
+/// If upstream's kops-controller builds the configuration itself, it serves JSON, in which Go escapes `<`, `>`
+/// and `&`.
 #[test]
 fn a_configuration_in_json_makes_the_same_node_as_in_yaml() {
     let files = |as_json: bool| {

@@ -45,7 +45,8 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// Copies the stores to `folder`, and sets their kOps version. Upstream's test data has an older version.
+/// Copies the stores of the corpus to `folder`. Replaces each kops-version.txt with the file of the example store,
+/// because upstream's test data has an older version.
 fn stores_of_their_release(corpus: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join("stores");
     let copied =

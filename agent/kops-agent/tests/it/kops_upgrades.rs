@@ -28,7 +28,7 @@ const OF_PROTOKUBE: [&str; 4] = [
 ];
 /// The pod that applies add-ons since kOps 1.36.
 const OF_CHANNELS: &str = "etc/kubernetes/manifests/kops-channels.manifest";
-/// The service of the agent that applies add-ons in place of protokube and the pod.
+/// The service of the agent that applies add-ons in place of protokube and kOps' channels pod.
 const OF_SERVICE: &str = "etc/systemd/system/kops-agent-addons.service";
 /// The files of the store that differ between kOps releases.
 const OF_RELEASE: [&str; 2] = ["cluster-completed.spec", "manifests/channels/kops-channels.yaml"];
