@@ -18,8 +18,8 @@ use crate::system::mounts::Mounts;
 use crate::unit_overrides::is_linked;
 
 const FSTAB: &str = "/etc/fstab";
-/// The first line of the agent's mount units. It distinguishes them from an operator's units, which have the same
-/// names: systemd dictates the name of a volume's unit.
+/// The first line of the agent's mount units. It distinguishes the agent's mount unit from an operator's unit for the
+/// same volume. Both have the same name, because systemd dictates the name of a volume's unit.
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {

@@ -143,7 +143,7 @@ pub async fn early(
     downloads: &Downloads,
     watch: &dyn Progress,
 ) -> Result<bool> {
-    let observed = host.observe(units, materials).context("observing the units that run first")?;
+    let observed = host.observe(units, materials).context("observing units of this node")?;
     let plan = diff(units, &observed);
     if !plan.is_empty() {
         host.apply(&plan, units, materials, downloads, watch, Scope::Early).await?;

@@ -312,8 +312,9 @@ fn refused(problems: Problems, denied: &[String]) -> anyhow::Error {
         return wrong(problems);
     }
     let problem = format!(
-        "cannot determine this node's configuration without files of the state store that this machine may not read now:\n  {}\nProblems \
-         without these files: {problems}",
+        "cannot determine this node's configuration, because it depends on files of the state store that \
+         this machine may not read now:\n  {}\nWithout these files, the configuration has these problems: \
+         {problems}",
         denied.join("\n  ")
     );
     Failure::new(Kind::StoreForbidden, problem).into()

@@ -153,8 +153,8 @@ fn users_folder_is_as_it_was() {
     assert_eq!(fs::read_to_string("/srv/users/deep/deeper/file").unwrap(), "theirs, too");
 }
 
-/// Makes the mounts of a pod. The first is the user's folder, and the second is a subfolder inside the first mount.
-/// Then come a folder and a file as subPaths, and a tmpfs.
+/// Makes the mounts of a pod: the folder `/srv/users`, and inside this mount its subfolder `deep`. Also mounts a folder
+/// and a file as subPaths, and a tmpfs.
 fn mount_into_a_pod() {
     for folder in ["own", "own/more", "theirs", "subpath", "memory"] {
         fs::create_dir_all(format!("{VOLUMES}/{folder}")).unwrap();

@@ -47,8 +47,8 @@ fn assert_refused(folder: &Path, beside: &str) {
     assert!(!output.status.success() && told.contains("alert"), "{told}");
 }
 
-/// webpki tries certificates of authorities with the same name in every order. If a client sent many such certificates,
-/// the check would take seconds.
+/// webpki tries certificates of authorities with the same name in every order. If a client sent many such certificates
+/// to a joining node, the node would need seconds to verify the client.
 #[test]
 fn certificates_beside_a_strangers_own_cost_a_joining_node_nothing() {
     apart("nameserver 127.0.0.1\n", || {

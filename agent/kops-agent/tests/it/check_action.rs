@@ -92,7 +92,8 @@ fn the_action_annotates_with_a_program_of_the_runner() {
 fn the_action_refuses_missing_inputs_and_flags_in_inputs() {
     let folder = manifests();
     let program = agent().display().to_string();
-    // The action does not use a program in PATH: without the input `sha256`, nothing pins the program's checksum.
+    // Without the input `sha256`, nothing pins the checksum of a program in PATH. So the action does not use such a
+    // program.
     let of = |inputs: &[(&str, &str)]| action(folder.path(), inputs, &[("PATH", "/usr/bin:/bin")]);
     let [kops, manifests, program] =
         [("kops", "1.36"), ("manifests", "clusters"), ("program", program.as_str())];

@@ -219,7 +219,8 @@ fn an_error_has_no_backtrace_whatever_the_environment_requests() {
     }
 }
 
-/// Control-plane mode starts threads, and its runtime panics if it cannot start them.
+/// Control-plane mode starts threads. With a limit of one process (`--nproc=1`), it cannot start them, so its runtime
+/// panics.
 #[test]
 fn a_panic_tells_its_place() {
     let folder = tempfile::tempdir().unwrap();

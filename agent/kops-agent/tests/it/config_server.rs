@@ -210,7 +210,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         );
         fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
         // With a scratch root, the agent makes no requests to a cloud. So the test uses the root `/`. This is safe,
-        // because a run that ends with 409 only reads `/var/lib`.
+        // because a run that kops-controller refuses with 409 only reads `/var/lib`.
         let nothing = None::<&Path>;
         mount(Some(&var_lib), "/var/lib", nothing, MsFlags::MS_BIND, nothing).unwrap();
         let run = |verb: &str, flags: &[&str]| {

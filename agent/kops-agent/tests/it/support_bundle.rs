@@ -69,7 +69,8 @@ fn machine() -> Machine {
     };
     fs::write(&channels, with_token(APPLIED)).unwrap();
     machine.run("converge", &[]).with(0, &[]);
-    // The token was changed after the last run: by hand on the machine, and differently in the store.
+    // After the last run, an operator changed the token on the machine. The token in the store was changed to another
+    // value.
     write(&machine, "etc/kubernetes/manifests/kops-channels.manifest", &with_token("of-a-pod-on-disk"));
     fs::write(&channels, with_token(WANTED)).unwrap();
     write(&machine, "etc/containerd/certs.d/_default/hosts.toml", HOSTS);

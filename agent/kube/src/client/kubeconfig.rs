@@ -210,7 +210,7 @@ impl Kubeconfig {
         let proxy = proxy_url.as_ref().map(|url| ProxyServer::parse("proxy-url", url));
         let proxy = proxy
             .transpose()
-            .map_err(|error| wrong(format!("{shown}: the cluster {:?}: {error}", context.cluster)))?;
+            .map_err(|error| wrong(format!("{shown}: in the cluster {:?}, {error}", context.cluster)))?;
         let extension = cluster.extensions.into_iter().flatten().find(|found| found.name == EXEC_EXTENSION);
         let certificate = pem("client-certificate", user.client_certificate_data, user.client_certificate)?;
         let key = pem("client-key", user.client_key_data, user.client_key)?;

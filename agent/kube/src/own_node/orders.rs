@@ -91,7 +91,7 @@ impl Orders {
     }
 }
 
-/// The order in a Node's annotations, if it has no outcome yet.
+/// The rollout's order in a Node's annotations, if this order has no outcome yet.
 fn open_order(node: &NodeObject, reported: Option<&Outcome>) -> Option<Order> {
     let annotations = node.metadata.annotations.as_ref()?;
     let order = Order::read(annotations.get(ORDER)?)?;

@@ -72,7 +72,8 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
     }
     if failed > 0 {
         changes.push(format!(
-            "{failed} nodes run version {} and check it again, because their last upgrade failed",
+            "{failed} nodes already run version {}, and check it again, because their last upgrade or check \
+             failed",
             program.version
         ));
     }

@@ -129,7 +129,7 @@ fn a_manifest_of_kops_has_a_limited_size() {
         WRONG,
         &[&format!("error: ./c.yaml:1: {told}"), "1 errors, 0 warnings\n"],
     );
-    // A document of the same size with another program's `apiVersion` is only counted.
+    // A document as large as this `c.yaml` is only counted if its `apiVersion` belongs to another program.
     let other = cluster.replace("apiVersion: kops.k8s.io/v1alpha2", "apiVersion: example.com/v1");
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("x.yaml", &other)]),

@@ -276,7 +276,7 @@ pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
         }) else {
             continue;
         };
-        // A script outside of the checkout may be missing. Another test checks the paths on the page.
+        // This check skips a path that is no file of the repository. Another test checks the paths on the page.
         let Some(script) = repository.script(program) else { continue };
         for flag in words.filter_map(flag) {
             if !script.contains(flag) {

@@ -81,7 +81,7 @@ struct Ran {
     /// For each Kubernetes minor version and distribution: the number of nodes with the same desired state as upstream.
     /// kops-agent derives this state from `nodeupconfig.yaml` and again from the cluster spec, and both must be the same.
     cases: BTreeMap<(u64, String), usize>,
-    /// The minor versions of Kubernetes and the distributions of booted machines.
+    /// The Kubernetes minor version and the distribution of each booted machine.
     booted: BTreeSet<(u64, String)>,
 }
 

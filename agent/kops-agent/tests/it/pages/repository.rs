@@ -126,8 +126,8 @@ impl Repository {
         broken
     }
 
-    /// The names of metrics, alerts, conditions, variables and units in a page's code that this repository does not
-    /// define.
+    /// The names of metrics, alerts, conditions, variables and units that a page's code contains, but this repository
+    /// does not define.
     pub fn unknown_names(&self, page: &Page) -> Vec<String> {
         let code = page.code();
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -231,7 +231,7 @@ impl Repository {
             .collect()
     }
 
-    /// Finds each source file that defines error messages, if this page lists no message of that file.
+    /// Returns a line for each source file that defines error messages, if the page lists none of these messages.
     pub fn families_without_message(&self, page: &Page) -> Vec<String> {
         let messages = messages(page);
         let is_told = |source: &str| {
