@@ -23,8 +23,8 @@ pub(crate) fn find(root: &Root, name: &str) -> Result<Option<Override>> {
         // unit's own file.
         Some(Entry::Symlink(target)) if is_of_systemd(&target) => Ok(None),
         Some(Entry::Symlink(_)) => Ok(Some(Override::Unit(path))),
-        // systemd treats an empty file as a mask. But at the path where the agent writes the unit, an empty file may
-        // be the result of a power cut.
+        // systemd treats an empty file as a mask. Here, the path where the agent writes the unit is an exception,
+        // because an empty file at that path may be the result of a power cut.
         Some(Entry::File(metadata)) if metadata.size == 0 && has_other_place => {
             Ok(Some(Override::Masked(path)))
         }

@@ -18,13 +18,13 @@ use crate::system::mounts::Mounts;
 use crate::unit_overrides::is_linked;
 
 const FSTAB: &str = "/etc/fstab";
-/// The first line of the agent's mount units. It distinguishes them from an operator's units, which have the same
-/// names: systemd dictates the name of a volume's unit.
+/// The first line of the agent's mount units. It distinguishes the agent's mount unit from an operator's unit for the
+/// same volume. Both have the same name, because systemd dictates the name of a volume's unit.
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether the agent need not write a boot unit for the volume: a unit or fstab already mounts the volume at boot,
-    /// or an operator masked the volume's unit.
+    /// True if the agent has no boot unit to write for the volume: a unit or fstab already mounts the volume at boot, or
+    /// an operator masked the volume's unit.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
         if is_linked(&self.root, &name)? {

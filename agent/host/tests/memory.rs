@@ -12,8 +12,8 @@ use std::net::TcpListener;
 use it::support::{Machine, asset, state};
 use sha2::Digest as _;
 
-/// How much memory downloads may add to this process. `tests/bench/run` allows 24 MiB for the whole agent. The test's
-/// own code does not count, because it is not optimized.
+/// Downloads may increase this process's peak memory by less than this number of KiB. `tests/bench/run` allows 24 MiB
+/// for the whole agent. `peak_kb` leaves out the process's code, because the code of this test is not optimized.
 const LIMIT_KB: u64 = 12 * 1024;
 const SIZE: usize = 32 * 1024 * 1024;
 const FILES: [&str; 4] = ["a", "b", "c", "d"];

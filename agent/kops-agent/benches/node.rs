@@ -33,7 +33,7 @@ const RENDER_MS: f64 = 60.0;
 const PEAK_MIB: f64 = 24.0;
 /// The benchmark fails if a measurement reaches this multiple of its limit.
 const FAILS_AT: f64 = 2.0;
-/// With this argument, the benchmark runs another program and prints that program's peak memory.
+/// With this argument, the benchmark only runs the program in the next argument, and prints that program's peak memory.
 const PEAK_OF: &str = "--peak-of";
 
 fn main() -> ExitCode {
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     report.end()
 }
 
-/// Prints measurements, and remembers the worst ratio to a limit.
+/// Prints measurements, and remembers the worst ratio of a measurement to its limit.
 struct Report {
     worst: f64,
 }

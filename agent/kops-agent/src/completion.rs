@@ -15,8 +15,8 @@ use kops_agent_process::exit;
 
 use crate::cli::{Cli, Shell};
 
-/// A shell asks for candidates with this variable, whose value is the name of the shell. Then the arguments have `--`
-/// before the typed words.
+/// To get candidates, a shell runs this program with this variable set to the name of the shell. The first argument is
+/// then `--`, and the other arguments are the typed words.
 pub const VARIABLE: &str = "KOPS_AGENT_COMPLETE";
 pub const SHELLS: Shells<'static> = Shells(&[&Bash, &Elvish, &Fish, &Zsh]);
 /// The program name by which kubectl asks the plugin `kubectl-kops_agent` for candidates (upstream:
@@ -34,7 +34,8 @@ pub fn print_candidates() -> Option<ExitCode> {
     let program = arguments.next().unwrap_or_default();
     let is_of_kubectl = Path::new(&program).file_name().is_some_and(|name| name == OF_KUBECTL);
     let shell = std::env::var(VARIABLE).unwrap_or_default();
-    // The variable alone is not enough: it may be set in the environment of an ordinary command.
+    // An ordinary command may also have this variable in its environment. So a completion also needs `--` as the first
+    // argument.
     if !is_of_kubectl && (shell.is_empty() || arguments.next().is_none_or(|first| first != "--")) {
         return None;
     }

@@ -27,13 +27,13 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::Config { command: ConfigCommand::Dump(_) | ConfigCommand::Check(_) } => return true,
         // These commands read the cluster's folder in the state store.
         Command::Config { command: ConfigCommand::Derive(_) | ConfigCommand::Assets(_) } => return true,
-        // The channel is in the state store of this machine's cluster, unless a flag says otherwise.
+        // These commands read the channel from the state store of this machine's cluster, unless a flag says otherwise.
         Command::Addons { command: AddonsCommand::Status(_) | AddonsCommand::Diff(_) } => return true,
         Command::Addons { command: AddonsCommand::Apply(_) | AddonsCommand::Remove(_) } => return true,
         Command::Addons { command: AddonsCommand::Run(_) } => return true,
-        // These commands do not read the store for this node, or they run in units that already have the variables. The
-        // match has no default arm: a new command, or a new subcommand of config, addons or fleet, does not compile
-        // until it has an arm.
+        // These commands do not read the store for this node, or they run in units that already have the environment
+        // variables. The match has no default arm: a new command, or a new subcommand of config, addons or fleet, does
+        // not compile until it has an arm.
         Command::Status(_) | Command::Reset(_) | Command::Controller(_) | Command::Nodeup(_) => return false,
         Command::Fleet { command: FleetCommand::Plan(_) | FleetCommand::Status(_) } => return false,
         Command::Fleet { command: FleetCommand::Tell(_) | FleetCommand::Follow(_) } => return false,

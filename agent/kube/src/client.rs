@@ -191,7 +191,7 @@ impl Connection {
         }
         let server_name = tls_server_name.map(|name| {
             let expected = ServerName::try_from(name.clone());
-            expected.with_context(|| format!("tls-server-name {name:?} is not a server name"))
+            expected.with_context(|| format!("tls-server-name {name:?} is not a DNS name or IP address"))
         });
         Ok(Connection { url, server_name: server_name.transpose()?, proxy, tls, authorization })
     }

@@ -30,7 +30,7 @@ pub const NAME: &str = "kops-controller-leader";
 #[derive(Debug)]
 pub struct Contest {
     pub lease: &'static str,
-    /// The task of the holder, as the end of a message.
+    /// The task of the Lease's holder. A status text of the holder ends with this task.
     pub doing: &'static str,
 }
 

@@ -4,8 +4,8 @@ use kube::api::{ListParams, ObjectList};
 
 const PAGE: u32 = 500;
 
-/// Reads all pages of a list. `ask` requests one page, with as many objects as `selected` says, or 500. From each
-/// page, only the results of `keep` stay in memory.
+/// Reads all pages of a list. `ask` requests one page. The page size is the limit in `selected`, or 500 objects if
+/// `selected` has no limit. From each page, only the results of `keep` stay in memory.
 pub async fn all<K, T, E, F>(
     selected: ListParams,
     ask: impl Fn(ListParams) -> F,

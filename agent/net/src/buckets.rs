@@ -50,7 +50,8 @@ impl Location {
         Location { size, ..self }
     }
 
-    /// Whether requests have extra headers. These may contain a token, so such a request follows no redirect.
+    /// Whether requests to this location have extra headers. A request with extra headers follows no redirect, because
+    /// the headers may contain a token.
     pub fn has_headers(&self) -> bool {
         !self.headers.is_empty()
     }
@@ -97,7 +98,7 @@ impl LocationClient {
 pub struct NotLocated {
     /// The cause and the remedy. The text does not contain the URL.
     pub reason: String,
-    /// Whether the store denies access to this machine. The object may exist.
+    /// Whether the store denies access to this machine. If so, the object may still exist.
     pub is_refused: bool,
     /// Whether a retry may help.
     pub may_pass: bool,

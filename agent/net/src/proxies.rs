@@ -203,7 +203,7 @@ impl Exception {
             Exception::Address(excepted, wanted) => address == Some(*excepted) && is_of(wanted),
             Exception::Below { suffix, and_itself, port } => {
                 let is_below = host.ends_with(suffix.as_str()) || *and_itself && host == &suffix[1..];
-                // A suffix of names never matches an address.
+                // A domain suffix never matches an IP address.
                 address.is_none() && is_below && is_of(port)
             }
         }

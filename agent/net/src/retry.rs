@@ -71,8 +71,8 @@ pub struct Backoff<P> {
 }
 
 impl<P: FnMut() -> Duration> Backoff<P> {
-    /// The time `deadline` begins at this call, and every attempt starts within it. Each call of `pause` returns the next
-    /// pause.
+    /// `deadline` is measured from this call, and every attempt starts within this time. Each call of `pause` returns the
+    /// next pause.
     pub fn new(deadline: Duration, pause: P) -> Backoff<P> {
         Backoff { start: Instant::now(), deadline, pause }
     }

@@ -134,7 +134,7 @@ async fn with_early_units(
     if has_changed { self::plan(host, decision) } else { Ok(plan) }
 }
 
-/// Applies only `units`, which must run before the run can apply the rest of the node. Returns whether anything
+/// Applies only `units`. The rest of the node can be applied only after these units have run. Returns whether anything
 /// changed.
 pub async fn early(
     host: &Host,
@@ -143,7 +143,7 @@ pub async fn early(
     downloads: &Downloads,
     watch: &dyn Progress,
 ) -> Result<bool> {
-    let observed = host.observe(units, materials).context("observing the units that run first")?;
+    let observed = host.observe(units, materials).context("observing units of this node")?;
     let plan = diff(units, &observed);
     if !plan.is_empty() {
         host.apply(&plan, units, materials, downloads, watch, Scope::Early).await?;

@@ -71,7 +71,7 @@ pub struct Asset<'a> {
 struct Group {
     name: String,
     derivation: Derivation,
-    /// The hashes in the last configuration that kOps wrote for the group.
+    /// The hashes of downloads in the last configuration that kOps wrote for the group.
     written: KnownHashes,
 }
 
@@ -82,7 +82,7 @@ async fn groups(store: &Store, base: &str, named: &[String]) -> Result<Vec<Group
         [] => store
             .list(&format!("{base}/instancegroup"))
             .await
-            .context("finding the cluster's instance groups (or name the groups with --instance-group)")?,
+            .context("listing the cluster's instance groups, because --instance-group is not given")?,
         named => named.to_vec(),
     };
     let mut groups = Vec::new();

@@ -83,8 +83,8 @@ fn warn_kept(due: &str, server: &str) {
         "certificates due for renewal ({due}) are not renewed: {server} issues no certificates to a node \
          that is registered and ready. The node keeps these certificates until they expire. To renew them, \
          run kops-agent's controller in place of kOps' kops-controller. Otherwise replace this instance \
-         before the certificates expire. In a rotation of the authority, replace it before `kops distrust \
-         keypair`"
+         before the certificates expire. If the certificate authority is being rotated, replace this \
+         instance before `kops distrust keypair`"
     );
 }
 
@@ -95,7 +95,7 @@ fn without_issuer(host: &Host, decision: &Decision, error: &BootstrapError) -> R
     Ok((plan_with(host, decision, &materials)?, materials))
 }
 
-/// The certificates in a plan that this machine cannot issue itself.
+/// The planned certificates that this machine cannot issue itself.
 fn to_be_asked_for<'a>(
     plan: &Plan,
     desired: &'a DesiredState,
@@ -125,7 +125,7 @@ async fn issued(
     let mut keys = BTreeMap::new();
     for certificate in wanted {
         keys.insert(certificate.name.as_str(), NodeKey::generate(&certificate.name)?);
-        // Between two keys, the run may react to a stop signal.
+        // This lets the run react to a stop signal between two keys.
         tokio::task::yield_now().await;
     }
     let public_keys = keys.iter().map(|(name, key)| ((*name).to_owned(), key.public_pem())).collect();

@@ -40,7 +40,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(3);
 /// The transient unit that reports to the cluster, so that the run need not wait.
 const UNIT: &str = "kops-agent-fleet-tell.service";
-/// Requests to the metadata service are not retried, because a report without its data is still useful.
+/// Requests to the metadata service are not retried, because a report without instance metadata is still useful.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
     attempt: Duration::from_secs(1),
@@ -49,8 +49,8 @@ const ONCE: Retries = Retries {
 /// How long [`UNIT`] waits for kubelet to register the machine, in seconds. On a first control plane, the API server
 /// starts only after minutes.
 const TELL_TIMEOUT: &str = "600";
-/// The pause between two tries. `reset` removes the files that a try needs, and the next try then fails and ends the
-/// unit. So the pause is short.
+/// The pause between two tries. After `reset` has removed the files that a try needs, the next try fails and ends the
+/// unit. The short pause makes the unit end soon.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The state of this machine at the end of a run.
@@ -131,8 +131,8 @@ pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
         let is_changed = !machine::open(root)?.drift()?.is_empty();
         tell_once(root, if is_changed { Compared::Differs } else { Compared::AsLeft }).await
     };
-    // An error on this machine is not retried. The run retries only if the API server does not answer or has no Node
-    // yet.
+    // The report is retried only if the API server does not answer, or has no Node for this machine yet. An error on
+    // this machine is not retried.
     let told = retried(within, PAUSE, async || {
         tell().await.map_or_else(|error| Ok(Err(error)), |told| told.map(Ok))
     });
@@ -188,8 +188,8 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     Ok(told.map(|told| told.node))
 }
 
-/// Ends the unit that reports the result of a run, and removes the early warnings from this machine's Node. A reset
-/// calls this before it stops kubelet and removes kubelet's credentials. A failure is only logged.
+/// Ends the unit that reports the result of a run, and removes the early-warning conditions from this machine's Node. A
+/// reset calls this before it stops kubelet and removes kubelet's credentials. A failure is only logged.
 pub async fn withdraw_warnings(root: &Path) {
     if !is_machine(root) {
         return;
@@ -218,9 +218,9 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
 }
 
-/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer. Also `None` if
-/// systemd is about to restart the service, which ends itself when its configuration or kubeconfig changes. With `None`,
-/// the report leaves the Node's annotation `kops-agent/controller` unchanged.
+/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or is about to
+/// restart the service. (The service ends itself when its configuration or kubeconfig changes.) With `None`, the report
+/// leaves the Node's annotation `kops-agent/controller` unchanged.
 fn runs_controller(host: &Host) -> Option<bool> {
     host.runs(CONTROLLER_UNIT)
         .inspect_err(|error| log::debug!("this report leaves out {CONTROLLER_UNIT}: {error}"))
@@ -228,9 +228,9 @@ fn runs_controller(host: &Host) -> Option<bool> {
         .flatten()
 }
 
-/// The version and the report of this program. Both are `None` if the services of this machine run another program,
-/// or if another program has replaced this one. The other program reports its own version, and a report of this
-/// program must not overwrite that version.
+/// This program's version and its report for the Node. Both are `None` if the services of this machine run another
+/// program, or if another program has replaced this one. The other program reports its own version, which this program
+/// must not overwrite. If these checks fail, only the report is `None`.
 fn own_program(root: &Path) -> (Option<String>, Option<ProgramReport>) {
     let report = || -> Result<Option<ProgramReport>> {
         if !program::is_in_place()? || !service_program::is_this_program(root)? {

@@ -35,7 +35,8 @@ pub async fn read(store: &Store, base: &str, program: &Path) -> Result<Controlle
     let parsed = KopsControllerOptions::parse(options.as_bytes(), &url)?;
     if let Some(why) = takeover::left_to_upstream(&parsed) {
         log::warn!(
-            "--controller: {why}; the service starts but does nothing: it leaves the Lease and port 3988 to kOps' kops-controller"
+            "the service of --controller starts but does nothing, and leaves the Lease and port 3988 to \
+             kOps' kops-controller: {why}"
         );
     }
     let serves_machines = takeover::serves_machines(&parsed);

@@ -30,9 +30,9 @@ use kops_agent_spec::failure::{Failure, Kind};
 /// the lifecycle action.
 const UNTIL_HELD: Duration = Duration::from_secs(15);
 
-/// Converges. If the machine is then ready as a node, records its readiness. A later step reports the readiness to the
-/// cloud. A machine is also ready if kops-controller says that the node is registered, or if pods can run despite a
-/// failure.
+/// Converges this machine. If the machine is then ready as a node, records that. A later step reports it to the cloud.
+/// After a failed run, the machine still counts as ready in two cases: kops-controller says that the node is
+/// registered, or pods can run despite the failure.
 pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = machine::lock(options.waits_for_lock, host).await?;
     if let Some(remembered) = &decision.remembered
@@ -83,7 +83,8 @@ pub async fn decide(
     decided
 }
 
-/// If an earlier run saved a lifecycle action, notes that this machine is ready. Fails if another run has the lock.
+/// If an earlier run saved a lifecycle action, saves that this machine is ready in this boot. Fails if another run has
+/// the lock.
 pub async fn remember_ready(options: &RunOptions) -> Result<()> {
     if remembered::read(&options.root).lifecycle_action().is_some() {
         let host = machine::open(&options.root)?;
@@ -104,7 +105,8 @@ fn note_ready(host: &Host, root: &Path) {
 
 /// Reports to the cloud that this machine is ready. Does this once per boot, and only if a lifecycle action is saved
 /// and the machine was ready in this boot. At boot, also waits for a lifecycle hook that does not hold the machine
-/// yet. Returns `outcome`, or the error of the report if the node itself is ready.
+/// yet. If the report fails although the node itself is ready, returns the error of the report. In all other cases,
+/// returns `outcome`.
 pub async fn tell<T>(root: &Path, is_boot: bool, outcome: Result<T>) -> Result<T> {
     let Err(untold) = noted(root, tell_group(root, is_boot).await) else { return outcome };
     match outcome {
@@ -140,7 +142,7 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
         }
         let group = &action.group;
         match host.complete_lifecycle_action(action).await.map_err(|failure| untold(&failure.to_string()))? {
-            Completion::Completed => log::info!("{group} knows that this machine is ready"),
+            Completion::Completed => log::info!("told {group} that this machine is ready"),
             Completion::NothingHeld => log::info!("no lifecycle hook of {group} holds this machine"),
             Completion::NotHeldYet => {
                 log::info!("no lifecycle hook of {group} holds this machine yet");

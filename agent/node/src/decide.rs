@@ -48,7 +48,7 @@ pub struct Decision {
     pub remembered: Option<RememberedFacts>,
     /// The range of IPv6 addresses for pods that the cloud has assigned to this machine. Empty if there is none.
     pub ipv6_prefix: String,
-    /// The state store. It may also have downloads.
+    /// The state store. It also locates downloads in buckets.
     pub store: Arc<Store>,
     /// Whether this is the last applied state. It is used if the wanted state is unknown or may not be applied.
     pub is_last_applied: bool,
@@ -233,7 +233,8 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
 }
 
 /// The mistakes for every possible machine of the group. A mistake that only some of the possible machines have is a
-/// warning. Fails only if there are mistakes and this machine also may not read a file that the desired state depends on.
+/// warning. Fails if both are true: there are mistakes, and this machine may not read a file that the desired state
+/// depends on.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
     match problems.is_empty() || denied.is_empty() {
@@ -254,7 +255,8 @@ pub fn each_possible_machine(
 }
 
 /// Derives the desired state of each possible machine of the group, and calls `take` with the machines that have no
-/// mistakes. Returns the mistakes as in [`check_on_any_machine`]. Also returns why needed files may not be read now.
+/// mistakes. Returns the mistakes as in [`check_on_any_machine`]. Also returns one reason for each needed file that this
+/// machine is not allowed to read now.
 fn on_each_machine(
     spec: NodeSpec,
     take: &mut dyn FnMut(&NodeConfig, &DesiredState),
@@ -310,8 +312,9 @@ fn refused(problems: Problems, denied: &[String]) -> anyhow::Error {
         return wrong(problems);
     }
     let problem = format!(
-        "cannot determine this node's configuration without files of the state store that this machine may not read now:\n  {}\nProblems \
-         without these files: {problems}",
+        "cannot determine this node's configuration, because it depends on files of the state store that \
+         this machine may not read now:\n  {}\nWithout these files, the configuration has these problems: \
+         {problems}",
         denied.join("\n  ")
     );
     Failure::new(Kind::StoreForbidden, problem).into()
@@ -321,7 +324,7 @@ fn wrong(problems: Problems) -> anyhow::Error {
     anyhow::Error::new(problems).context("the configuration of this node is wrong")
 }
 
-/// Step 5 of node mode: everything that the node must have. Fails if a resource has two descriptions.
+/// Step 5 of node mode: derives everything that the node must have. Fails if a resource has two descriptions.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
     desired::desired(node).map_err(contradictory)
 }

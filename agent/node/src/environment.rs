@@ -82,9 +82,9 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The value of the first variable in `names` that has a value; empty if none has a value. All variables come
-    /// either from this process or from the agent's units, so that two logins are never mixed. If no login is set, the
-    /// result is `None`, or empty for a role whose machines need no login.
+    /// The value of the first variable in `names` that is not empty. All variables come either from this process or from
+    /// the agent's units, so that two logins are never mixed. If a login is set but all variables in `names` are empty,
+    /// the result is empty. If no login is set, the result is `None`, or empty for a role whose machines need no login.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }
@@ -120,7 +120,7 @@ fn process(name: &str) -> Option<String> {
 /// Libraries read these variables from the process's environment, which is set when a process starts. So this process
 /// executes itself again, with the same process ID.
 pub fn run_again_with_all() {
-    // The files with the variables may contain keys, so only root can read them.
+    // Only root can read the units' environment files, because they may contain keys.
     if !geteuid().is_root() {
         return;
     }

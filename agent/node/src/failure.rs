@@ -18,7 +18,6 @@ const FINDERS: &[Finder] = &[
     |cause| cause.is::<io::Error>().then_some(Kind::Io),
 ];
 
-/// The kind of an error with which a command ends.
 pub fn kind_of(error: &anyhow::Error) -> Kind {
     kind_of_chain(error.chain(), FINDERS)
 }

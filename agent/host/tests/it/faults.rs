@@ -21,7 +21,7 @@ use kops_agent_spec::digest::sha256_hex;
 /// program takes.
 const A_WHILE: Duration = Duration::from_secs(400);
 
-/// Volumes with missing devices, and volumes whose device makes the run wait for 600 s.
+/// The volumes of a machine. A device in `missing` does not exist. For a device in `awaited`, the run waits 600 s.
 #[derive(Default)]
 struct Volumes {
     mounted: Mutex<Vec<Mount>>,
@@ -143,7 +143,7 @@ fn unit(name: &str, text: &str) -> Resource {
     Unit::new(name, text).into()
 }
 
-/// A node with its own resources and the resources in `others`.
+/// A node with the units of containerd, kubelet and chrony, and with the resources in `others`.
 fn node(others: impl IntoIterator<Item = Resource>) -> DesiredState {
     let own = [
         unit("containerd.service", ""),

@@ -16,7 +16,7 @@ use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::{Change, Enablement};
 use kops_agent_plan::resource::*;
 
-/// A systemd that forgets that a hook has run, as systemd does for a oneshot that no other unit refers to.
+/// A systemd that forgets that a hook has run. systemd forgets this for a oneshot unit to which no other unit refers.
 #[derive(Default)]
 struct Forgetful {
     units: Mutex<BTreeMap<String, (bool, bool)>>,
@@ -204,7 +204,7 @@ async fn a_hook_that_is_removed_and_added_again_runs_again() {
 
 const DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/10-memory.conf";
 
-/// A node with a unit of another program, and a kubelet with the drop-in `text`.
+/// A node with the units of containerd and kubelet, and the drop-in `text` for kubelet.
 fn with_drop_in(text: &str) -> DesiredState {
     let kubelet = Unit::new("kubelet.service", "[Service]\n").restarted_by_files([DROP_IN]);
     let mut desired = state([kubelet, Unit::new("containerd.service", "[Service]\n")]);

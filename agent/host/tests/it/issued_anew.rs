@@ -75,7 +75,7 @@ fn days(days: u64) -> Duration {
     Duration::from_secs(days * 24 * 3600)
 }
 
-/// A machine and its store. Their clock shows the time `after` past noon.
+/// A machine and its store. Their clock shows noon plus `after`.
 struct Scene {
     root: tempfile::TempDir,
     keyset: Keyset,
@@ -114,8 +114,8 @@ impl Scene {
         self.host().apply(&plan, desired, &self.keyset, &self.downloads, &Silent, SCOPE).await
     }
 
-    /// Runs nodeup, which reissues all certificates, trusts only the signing authority, and writes a kubeconfig with another
-    /// text than the agent.
+    /// Writes the files that nodeup would write. nodeup reissues all certificates and trusts only the signing
+    /// authority. The text of its kubeconfig differs from the agent's.
     fn nodeup(&self, signs: &str, sans: &[&str]) {
         let now = OffsetDateTime::from(self.now());
         let item = self.keyset.keyset_item("kubernetes-ca", signs).unwrap();
@@ -258,8 +258,8 @@ async fn a_second_authority_restarts_nothing_until_it_signs() {
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests(), before);
     }
-    // kubelet must trust every authority that is not younger than the signing authority 1. Authority 0 is older, so kubelet
-    // restarts.
+    // kubelet must trust the signing authority 1, and every authority that is as old or older. Authority 0 is older, so
+    // kubelet restarts.
     scene.keyset.0.push(("0", authority_of("kubernetes-ca", 400)));
     assert_eq!(restarts(&scene.plan(&node(&[]))), ["kubelet.service"]);
 }

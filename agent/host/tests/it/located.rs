@@ -51,7 +51,7 @@ async fn server(status: u16, location: Option<String>, answer: &'static str) -> 
     (server, shown)
 }
 
-/// A machine, and a desired state with one file of the store on `server`.
+/// A machine, and a desired state with one file. The file is in a store on `server`.
 fn machine_of(server: &TestServer, content: &str) -> (Machine, DesiredState) {
     let store = Arc::new(Store(server.url.trim_end_matches('/').to_owned()));
     let machine = Machine::new().downloading(downloads(CALM).buckets(store));

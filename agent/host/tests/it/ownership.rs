@@ -345,7 +345,7 @@ fn linked() -> Machine {
 #[tokio::test]
 async fn nothing_is_written_chowned_or_removed_through_a_users_link() {
     if !nix::unistd::geteuid().is_root() {
-        // Only root can change owners. agent/host/src/root/tests.rs covers what other users can check.
+        // Only root can change owners. agent/host/src/root/tests.rs has the tests that need no root.
         return;
     }
     let machine = linked();

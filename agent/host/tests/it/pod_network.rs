@@ -101,8 +101,8 @@ fn the_chain_of_the_administrators_own_rules_stays() {
     });
 }
 
-/// An operator's own nftables chains are in a table that iptables also uses. iptables cannot read one of the rules,
-/// so `iptables-save` fails for that table.
+/// An operator's own nftables chains are in a table that iptables also uses. iptables cannot read the second of the
+/// tested rules, so `iptables-save` fails for a table with that rule.
 #[test]
 fn nftables_chains_in_a_table_of_iptables_stay_and_block_no_other_table() {
     for (rule, is_readable) in

@@ -14,7 +14,7 @@ use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::*;
 use kops_agent_spec::failure::{self, Failure};
 
-/// A remote that counts its requests. The first `failures` registrations fail.
+/// A [`Remote`] without a network. It counts the requests. The first `failures` registrations fail.
 struct Counting {
     assigned: AtomicUsize,
     registered: Mutex<Vec<PemPair>>,

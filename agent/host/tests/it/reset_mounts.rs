@@ -29,8 +29,8 @@ fn bind(from: &str, to: &str) {
 
 /// Runs `test` in a root whose mounts disappear with the test. Does nothing if the user may not mount.
 fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
-    // The folder must not be on tmpfs: the root and the user's folder must be on one file system, as on real
-    // machines.
+    // On real machines, the root and the user's folder are on one file system. So the folder of this test must not be
+    // on tmpfs.
     let folder = tempfile::Builder::new().prefix("kops-agent-reset-").tempdir_in("/var/tmp").unwrap();
     let run = || {
         if unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).is_err() {
@@ -153,8 +153,8 @@ fn users_folder_is_as_it_was() {
     assert_eq!(fs::read_to_string("/srv/users/deep/deeper/file").unwrap(), "theirs, too");
 }
 
-/// Makes the mounts of a pod. The first is the user's folder, and the second is a subfolder inside the first mount.
-/// Then come a folder and a file as subPaths, and a tmpfs.
+/// Makes the mounts of a pod: the folder `/srv/users`, and inside this mount its subfolder `deep`. Also mounts a folder
+/// and a file as subPaths, and a tmpfs.
 fn mount_into_a_pod() {
     for folder in ["own", "own/more", "theirs", "subpath", "memory"] {
         fs::create_dir_all(format!("{VOLUMES}/{folder}")).unwrap();
@@ -210,7 +210,7 @@ fn a_busy_or_hidden_mount_ends_the_reset_before_its_removal() {
         host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
         users_folder_is_as_it_was();
     });
-    // The mount is reached through a link. The search for mounts does not follow links.
+    // Only a link in containerd's folder leads to this mount, and the search for mounts does not follow links.
     in_a_root_of_its_own(|| {
         users_folder();
         let host = node();

@@ -180,7 +180,7 @@ async fn a_wrong_label_is_drift_and_is_corrected() {
         lsetxattr(machine.path(path), ATTRIBUTE, b"system_u:object_r:var_t:s0\0", XattrFlags::empty())
             .unwrap();
     }
-    // Differences in the user and range of a label are no drift.
+    // Differences in the user and the range of an SELinux label are no drift.
     let path = machine.path("/etc/kubernetes/deep/manifests/a.yaml");
     lsetxattr(path, ATTRIBUTE, b"root:object_r:kubernetes_file_t:s0:c1\0", XattrFlags::empty()).unwrap();
 

@@ -165,7 +165,7 @@ pub(crate) fn downloads(timeouts: DownloadTimeouts) -> Downloads {
     Downloads::new(client(&[])).timeouts(timeouts)
 }
 
-/// Timeouts for downloads that succeed in the end. A busy machine may delay any step.
+/// Long timeouts for downloads that must succeed, because a busy machine may delay any step of a download.
 pub(crate) const CALM: DownloadTimeouts = DownloadTimeouts {
     give_up_after: Duration::from_secs(120),
     pause: Duration::from_millis(5),

@@ -328,7 +328,7 @@ async fn a_program_is_recognized_by_its_archive_wherever_that_is() {
     let damaged = machine();
     write(&damaged, &format!("/var/cache/nodeup/sha256:{sha256}_a.tar.gz"), &archive[1..]);
     assert!(!damaged.plan(&damaged.host(), &state).is_empty());
-    // Without the archive in the cache, the agent downloads it to identify the program.
+    // If the archive is not in the cache, the agent downloads the archive to identify the program.
     let without = machine();
     without.host().recognize_programs(&state, &without.downloads, &Silent).await.unwrap();
     assert!(without.plan(&without.host(), &state).is_empty());

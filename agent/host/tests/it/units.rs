@@ -39,8 +39,8 @@ struct Units {
     blocked_by: BTreeMap<String, String>,
     /// Units whose start process is running.
     starting: BTreeSet<String>,
-    /// The keys are units that wait for the unit that runs the agent. A value is the unit in between. `None` means
-    /// that no unit is in between.
+    /// The units that can start only after the unit that runs the agent. A value is the unit through which the key
+    /// waits for the agent's unit. `None` means that the key waits directly.
     after_this_run: BTreeMap<String, Option<String>>,
     asked: Vec<String>,
 }

@@ -120,8 +120,8 @@ impl Drop for Service {
     }
 }
 
-/// The probe in the pod's manifest uses the port of kOps' channels pod, and must reach the agent's service. The test
-/// starts the service with the command of its unit.
+/// The readiness probe in the pod's manifest uses the port of kOps' channels pod. The probe must reach the agent's
+/// service. The test starts this service with the command of its unit.
 #[test]
 fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
     apart("", || {

@@ -129,7 +129,7 @@ fn a_line_has_the_kind_the_hash_and_the_name() {
 fn an_unknown_hash_is_reported() {
     let machine = Machine::new(NODES);
     let ended = assets(&machine, &[]);
-    ended.with(CONVERGED, &["the SHA-256 of files with - in the list is unknown", "--asset-hashes FILE"]);
+    ended.with(CONVERGED, &["files is unknown (shown as - in the list)", "--asset-hashes FILE"]);
     let kubelet = ended.stdout.lines().find(|line| line.ends_with("/arm64/kubelet")).unwrap();
     let url = kubelet.strip_prefix("file - ").unwrap();
 
@@ -180,7 +180,8 @@ fn the_program_of_an_upgrade_is_listed_for_the_architectures_of_the_groups() {
     assert_eq!(wrong.stdout, "");
 }
 
-/// A machine that rejects the configuration may need files that are not in the list. So a warning names this machine.
+/// A machine that rejects the configuration may need files that `config assets` does not list. So a warning names this
+/// machine.
 #[test]
 fn machines_that_reject_the_configuration_are_named() {
     let machine = cluster();
@@ -214,10 +215,7 @@ fn a_secret_without_logins_gives_a_warning() {
     let secret = machine.cluster.store.cluster_folder().join("secrets/dockerconfig");
     for (file, told) in [
         ("no JSON", "the secret dockerconfig is not a configuration file of Docker (line 1, column 2)"),
-        (
-            r#"{"auths": {"quay.io": {}}}"#,
-            "the secret dockerconfig has no login for quay.io that kubelet reads",
-        ),
+        (r#"{"auths": {"quay.io": {}}}"#, "kubelet finds no login for quay.io in the secret dockerconfig"),
     ] {
         fs::write(&secret, json!({"Data": STANDARD.encode(file)}).to_string()).unwrap();
         let ended = assets(&machine, &[]);
@@ -234,7 +232,7 @@ fn in_group(machine: &Machine, field: &str) {
         .unwrap();
 }
 
-/// A mirror of all registries that serves the images `names`.
+/// Makes a registry with the images `names` the mirror of all registries.
 fn mirror(machine: &Machine, names: &[&str]) -> LoopbackServer {
     let server = registry_with(names);
     let containerd = "\n  containerd:\n";

@@ -11,7 +11,7 @@ use crate::example::listener::Listener;
 use crate::example::{Ended, Machine};
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-/// A run that starts as at boot, and a socket that receives the run's messages to systemd.
+/// A run that retries, as at boot, and a socket that receives the run's messages to systemd.
 struct Boot {
     agent: Child,
     listener: Listener,

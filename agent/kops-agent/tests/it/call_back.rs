@@ -32,7 +32,7 @@ impl Drop for Node {
 }
 
 /// Asserts that the node refuses a client with the certificate `own.pem` in `folder`. The client also sends the
-/// certificates in `beside`. With TLS 1.2, the client waits for the node's decision about the certificate.
+/// certificates in `beside`. It uses TLS 1.2, so that it waits for the node's decision about the certificate.
 fn assert_refused(folder: &Path, beside: &str) {
     let file = |name: &str| folder.join(name);
     fs::write(file("beside.pem"), beside).unwrap();
@@ -47,14 +47,14 @@ fn assert_refused(folder: &Path, beside: &str) {
     assert!(!output.status.success() && told.contains("alert"), "{told}");
 }
 
-/// webpki tries certificates of authorities with the same name in every order. If a client sent many such certificates,
-/// the check would take seconds.
+/// webpki tries certificates of authorities with the same name in every order. If a client sent many such certificates
+/// to a joining node, the node would need seconds to verify the client.
 #[test]
 fn certificates_beside_a_strangers_own_cost_a_joining_node_nothing() {
     apart("nameserver 127.0.0.1\n", || {
         let worker = Worker::new();
         let server = worker.kops_controller();
-        // While the node waits for kops-controller's answer, it listens for the call-back.
+        // kops-controller calls a joining node back. The node listens while it waits for kops-controller's response.
         server.answer_next(&[const { Mood::Silent }; 60]);
         let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
         let folder = worker.machine.folder();

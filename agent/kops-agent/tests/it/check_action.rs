@@ -54,7 +54,7 @@ fn action(folder: &Path, inputs: &[(&str, &str)], more: &[(&str, &str)]) -> Ende
             Some(input) => {
                 let given =
                     inputs.iter().find(|(name, _)| *name == input).map(|(_, value)| (*value).to_owned());
-                // For a missing input, a runner sets an empty text, even if the input is required.
+                // For a missing input, a GitHub Actions runner sets an empty text, even if the input is required.
                 given.unwrap_or_else(|| {
                     action["inputs"][input]["default"].as_str().unwrap_or_default().to_owned()
                 })
@@ -92,7 +92,8 @@ fn the_action_annotates_with_a_program_of_the_runner() {
 fn the_action_refuses_missing_inputs_and_flags_in_inputs() {
     let folder = manifests();
     let program = agent().display().to_string();
-    // The action does not use a program in PATH: without the input `sha256`, nothing pins the program's checksum.
+    // Without the input `sha256`, nothing pins the checksum of a program in PATH. So the action does not use such a
+    // program.
     let of = |inputs: &[(&str, &str)]| action(folder.path(), inputs, &[("PATH", "/usr/bin:/bin")]);
     let [kops, manifests, program] =
         [("kops", "1.36"), ("manifests", "clusters"), ("program", program.as_str())];

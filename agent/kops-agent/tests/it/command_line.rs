@@ -70,7 +70,7 @@ fn agent(arguments: &[&str]) -> Ended {
     Ended::from_command(command().args(arguments))
 }
 
-/// A call of the program whose environment asks for backtraces. Developers and units may set this variable.
+/// Calls the program with RUST_BACKTRACE, because the environment of a developer or of a unit may have this variable.
 fn command() -> Command {
     let mut command = Command::new(example::agent());
     command.env_clear().env("RUST_BACKTRACE", "1");
@@ -219,7 +219,8 @@ fn an_error_has_no_backtrace_whatever_the_environment_requests() {
     }
 }
 
-/// Control-plane mode starts threads, and its runtime panics if it cannot start them.
+/// Control-plane mode starts threads. With a limit of one process (`--nproc=1`), it cannot start them, so its runtime
+/// panics.
 #[test]
 fn a_panic_tells_its_place() {
     let folder = tempfile::tempdir().unwrap();

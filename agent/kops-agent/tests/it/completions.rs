@@ -212,7 +212,7 @@ fn a_server_that_refuses_is_asked_once() {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let lines = BufReader::new(&stream).lines().map_while(Result::ok);
-            // One request for each connection is counted, because a retry would use a new connection.
+            // Counting one request for each connection is enough, because each retry would use a new connection.
             let request = lines.take_while(|line| !line.is_empty()).last();
             let _ = told.send(request);
             let _ = stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");

@@ -98,7 +98,8 @@ fn a_pinned_configuration_wins_and_its_differences_are_reported() {
     assert!(ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
 }
 
-/// Only the nodeupconfig that kOps wrote has the addresses of the API server's load balancer.
+/// Only the nodeupconfig.yaml that kOps wrote has the addresses of the API server's load balancer. So a derivation
+/// takes the addresses from this file.
 #[test]
 fn a_derivation_has_the_addresses_that_kops_got_from_the_cloud() {
     const ADDRESSES: &str = "ApiserverAdditionalIPs:\n- 10.20.0.9\n- 203.0.113.20\n";

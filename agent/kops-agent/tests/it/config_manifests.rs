@@ -161,7 +161,7 @@ fn a_wrong_value_is_reported_with_its_file_and_line() {
     }
 }
 
-/// Manifests and stores are checked by the same rules. So both checks report the mistake.
+/// The checks of manifests and of stores use the same rules. So both report the same mistake.
 #[test]
 fn a_mistake_in_a_store_is_the_same_mistake_in_its_manifests() {
     for (edited, problem) in [
@@ -345,7 +345,7 @@ fn keys_from_a_template_are_not_checked() {
             "1 errors, 0 warnings\n",
         ],
     );
-    // Two keys with equal template actions become the same key.
+    // Both keys consist of the same template action, so the template renders the same key twice.
     let twice = "  {{ .a }}: 1\n  {{ .a }}: 2\n";
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{GROUP}{twice}"))]),

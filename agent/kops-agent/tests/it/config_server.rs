@@ -155,7 +155,8 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     worker
         .run("converge", &server)
         .with(0, &["registered and ready", "it still needs kube-proxy, kubelet-server"]);
-    // `plan` cannot know the changes, so it must fail and not report that there are none.
+    // kops-controller refuses this node's request (409), so `plan` cannot know the changes. `plan` must fail, and not
+    // report that there are no changes.
     server.answer_next(std::slice::from_ref(&registered));
     worker.run("plan", &server).with(1, &["registered and ready"]);
     assert_eq!(worker.machine.files(), files);
@@ -209,7 +210,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         );
         fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
         // With a scratch root, the agent makes no requests to a cloud. So the test uses the root `/`. This is safe,
-        // because a run that ends with 409 only reads `/var/lib`.
+        // because a run that kops-controller refuses with 409 only reads `/var/lib`.
         let nothing = None::<&Path>;
         mount(Some(&var_lib), "/var/lib", nothing, MsFlags::MS_BIND, nothing).unwrap();
         let run = |verb: &str, flags: &[&str]| {
@@ -219,11 +220,11 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
             agent.envs([autoscaling.environment()]).args(flags);
             once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url()))
         };
-        let told = ["registered and ready", "knows that this machine is ready"];
+        let told = ["registered and ready", "told nodes.demo.example.com that this machine is ready"];
         let another = BTreeSet::from(["i-another".to_owned()]);
         autoscaling.refuse_next(1);
         run("converge", &[]).with(1, &["its group does not know this yet", "InvalidClientTokenId"]);
-        // The report to the group failed. The next run of any verb repeats the report.
+        // The report to the Auto Scaling group failed. The next run of any verb repeats the report.
         run("verify", &["--repair"]).with(0, &told);
         assert_eq!(autoscaling.held(), another);
         autoscaling.asked();
@@ -359,8 +360,8 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
     });
 }
 
-/// Like upstream's nodeup, the agent asks no name server for a name in the hosts file. getaddrinfo and Go's resolver
-/// both read this file.
+/// The agent asks no name server for a name in the hosts file. Upstream's nodeup does not ask either, because
+/// getaddrinfo and Go's resolver both read this file.
 #[test]
 fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {
@@ -379,8 +380,8 @@ fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only()
     });
 }
 
-/// If upstream's kops-controller builds the configuration itself, it serves JSON. Go escapes `<`, `>` and `&` in
-/// JSON.
+/// If upstream's kops-controller builds the configuration itself, it serves JSON, in which Go escapes `<`, `>`
+/// and `&`.
 #[test]
 fn a_configuration_in_json_makes_the_same_node_as_in_yaml() {
     let files = |as_json: bool| {
@@ -407,7 +408,8 @@ fn a_configuration_in_json_makes_the_same_node_as_in_yaml() {
     assert_eq!(of_yaml.len(), of_json.len());
 }
 
-/// `kops toolbox enroll` writes the store folder of a control plane into every boot config.
+/// `kops toolbox enroll` writes the store folder of a control plane into every boot config. A worker with such a boot
+/// config must still use kops-controller.
 #[test]
 fn kops_controller_comes_before_a_folder_that_the_boot_config_names_too() {
     let worker = Worker::new();

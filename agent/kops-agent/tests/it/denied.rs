@@ -20,7 +20,8 @@ const CONTAINERD: &str = "etc/containerd/config.toml";
 const SECRETS: &str = "demo.example.com/secrets/";
 const KEYSETS: &str = "demo.example.com/pki/";
 
-/// A machine of a cluster whose store has registry passwords (`{"auths":{}}`).
+/// A machine of a cluster whose store has the secret for registry logins. The secret has no logins
+/// (`{"auths":{}}`).
 fn machine(group: &'static str) -> Machine {
     let machine = Machine::new(group);
     let secret = machine.cluster.store.cluster_folder().join("secrets/dockerconfig");

@@ -45,7 +45,8 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// Copies the stores to `folder`, and sets their kOps version. Upstream's test data has an older version.
+/// Copies the stores of the corpus to `folder`. Replaces each kops-version.txt with the file of the example store,
+/// because upstream's test data has an older version.
 fn stores_of_their_release(corpus: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join("stores");
     let copied =
@@ -147,8 +148,8 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
     eprintln!("{compared} of {compared} derived configs are byte-identical");
 }
 
-/// The stores of releases contain addresses of load balancers (`ApiserverAdditionalIPs`), unlike the stores from kOps'
-/// main branch. The derivation takes these addresses from the nodeupconfig that kOps wrote.
+/// The stores that kOps releases wrote contain addresses of load balancers (`ApiserverAdditionalIPs`). The stores from
+/// kOps' main branch contain none. The derivation takes these addresses from the nodeupconfig that kOps wrote.
 #[test]
 fn the_bytes_are_those_of_each_release() {
     let Some(corpus) = corpus() else { return };

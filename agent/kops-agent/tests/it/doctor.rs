@@ -288,7 +288,7 @@ fn a_clock_that_is_wrong() {
     let machine = machine(CONTROL_PLANE);
     let mirror = mirror_at("Sun, 06 Nov 1994 08:49:37 GMT");
     machine.cluster.edit("cluster-completed.spec", &machine.downloads().url(), &mirror.url()).unwrap();
-    // The clock of the store's server equals this machine's clock.
+    // The clock of the store's server equals this machine's clock. The clock of the mirror is wrong.
     let found = diagnosis(&machine);
     found.has("time", "ok", "agrees with the clock of 127.0.0.1:");
     found.has("time", "warning", "the clock of 127.0.0.1:");

@@ -43,7 +43,8 @@ fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
     assert!(worker.machine.root().join("var/lib/kubelet/kubeconfig").is_file());
 }
 
-/// With `--store-timeout 0`, each try of a run sends a request only once. A run at boot then starts another try.
+/// With `--store-timeout 0`, a try sends each request only once. So the 409 ends the first try, and a run at boot
+/// (`--retries -1`) then starts another try.
 #[test]
 fn a_first_boot_never_ends_well_with_a_409() {
     let worker = Worker::new();
@@ -70,7 +71,8 @@ fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     worker.run("converge", &server).with(1, &["the files of earlier runs are from another machine"]);
 }
 
-/// An image may be a copy of the disk of a node that nodeup made. Such a disk has no record of the agent.
+/// An image may be a copy of the disk of a node that nodeup made. The disk then has that node's kubeconfig, and no
+/// record of the agent. So the kubeconfig itself must prove that this machine is the node.
 #[test]
 fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
     let worker = Worker::new();

@@ -160,8 +160,8 @@ fn a_node_that_rolls_back_a_followed_configuration_is_unchanged() {
 struct Following {
     worker: Worker,
     server: Option<KopsController>,
-    /// The listening socket of all servers of this test. It stays open, because the address might be in use after a
-    /// restart: a child of another test may have inherited the old socket.
+    /// The listening socket of all servers of this test. It stays open when a server restarts. A new socket might find
+    /// the address in use, because a child process of another test may have inherited the old socket.
     socket: TcpListener,
     url: String,
     /// Whether the user-data pins the first configuration.

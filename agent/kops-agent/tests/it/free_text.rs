@@ -26,7 +26,7 @@ fn marks(round: usize) -> [String; PLACES] {
     std::array::from_fn(|place| format!("plain-words-{round}-{place}-here"))
 }
 
-/// Writes the [`marks`] of a round into the store's files, one of these texts in each field.
+/// Writes the [`marks`] of a round into the store's files. Each mark goes into a different field.
 fn specify(machine: &Machine, round: usize) {
     let m = marks(round);
     let edited = |path: &str, edits: &[(&str, String)]| {
@@ -241,8 +241,8 @@ fn your_own_texts_are_shown_on_request_and_no_secret_of_the_store() {
         assert_eq!(ended.stdout.contains(&before[0]), has_before, "{verb}: {}", ended.stdout);
         assert!(!ended.stdout.contains(&STANDARD.encode(format!("robot:{}", after[11]))), "{verb}");
         for keyset in keysets() {
-            // The middle line of a private key is in no certificate. The first lines contain the modulus, which
-            // certificates contain too.
+            // The first lines of a private key contain the modulus, which certificates contain too. So the test searches
+            // for the middle line, which is in no certificate.
             let lines: Vec<&str> = keyset.private_key.lines().collect();
             assert!(
                 !ended.stdout.contains(lines[lines.len() / 2]),

@@ -184,7 +184,7 @@ impl Scene {
         }
     }
 
-    /// The command of a verb that asks the API server.
+    /// The command for a verb that needs the API server, with a kubeconfig for the test's API server.
     fn on_cluster(&self, verb: &str) -> Command {
         let mut agent = Command::new(example::agent());
         agent.env_clear().envs(self.node.cluster.environment()).args(verb.split(' '));

@@ -17,7 +17,7 @@ use crate::example::{Ended, Machine, agent};
 
 /// The kOps releases of an upgrade and of the following downgrade.
 const WAY: [&str; 7] = ["1.34.3", "1.35.2", "1.36.2", "1.37.0", "1.36.2", "1.35.2", "1.34.3"];
-/// The kOps releases of an upgrade and of the following downgrade of a gossip cluster.
+/// The kOps releases through which a gossip cluster is upgraded and then downgraded.
 const WAY_OF_GOSSIP: [&str; 5] = ["1.34.3", "1.35.2", "1.36.2", "1.35.2", "1.34.3"];
 /// Files that a control plane has only if protokube applies add-ons, that is up to kOps 1.35.
 const OF_PROTOKUBE: [&str; 4] = [
@@ -28,12 +28,12 @@ const OF_PROTOKUBE: [&str; 4] = [
 ];
 /// The pod that applies add-ons since kOps 1.36.
 const OF_CHANNELS: &str = "etc/kubernetes/manifests/kops-channels.manifest";
-/// The service of the agent that applies add-ons in place of protokube and the pod.
+/// The service of the agent that applies add-ons in place of protokube and kOps' channels pod.
 const OF_SERVICE: &str = "etc/systemd/system/kops-agent-addons.service";
-/// The files of the store that differ between releases.
+/// The files of the store that differ between kOps releases.
 const OF_RELEASE: [&str; 2] = ["cluster-completed.spec", "manifests/channels/kops-channels.yaml"];
 
-/// A machine in a cluster that is upgraded.
+/// A machine in a cluster whose kOps release changes.
 struct Upgraded {
     machine: Machine,
     group: &'static str,

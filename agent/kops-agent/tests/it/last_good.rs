@@ -112,8 +112,8 @@ fn after_a_rollback_the_last_good_state_is_compared_with_and_mended() {
     }
     assert!(!status.stdout.contains("last run     FAILED"), "it is told twice: {status:#?}");
 
-    // With `--retry-failed`, the machine is compared with the configuration that failed. A different configuration is
-    // applied as usual.
+    // With `--retry-failed`, the machine is compared with the configuration that failed. If the store has
+    // another configuration than the failed one, `verify --repair` applies it without this flag.
     let again = node.run("verify", &["--retry-failed"]);
     again.with(DIFFERENT, &[]);
     assert!(again.stdout.contains("maxPods: 99"), "{again:#?}");

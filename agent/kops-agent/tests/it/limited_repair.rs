@@ -54,7 +54,8 @@ fn a_limited_repair_changes_nothing_if_another_resource_differs() {
     scene.node.run("verify", &["--only", A]).with(2, &["--repair"]);
 }
 
-/// After each repair with `--only`, a repair without `--only` shows that the file can be repaired.
+/// Each repair with `--only` leaves the changed file as it is. Then a repair without `--only` restores this file, which
+/// shows that the repair was possible.
 #[test]
 fn a_limited_repair_neither_goes_back_to_the_last_applied_configuration_nor_finishes_a_rollback() {
     let scene = Scene::new();

@@ -44,7 +44,7 @@ fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) ->
 }
 
 /// Asserts that a run reports `reason`, and then recovers from `fault`. The resolver gives up after fewer than
-/// `questions` failed questions.
+/// `questions` failed DNS queries.
 fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
         let (machine, _mirror) = machine();

@@ -26,7 +26,6 @@ use repository::Repository;
 pub use repository::checkout;
 use serde::Deserialize as _;
 
-/// Fails with a list of all mistakes.
 #[track_caller]
 fn expect_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
@@ -333,7 +332,7 @@ fn the_picture_shows_the_output_of_the_program() {
     assert!(kept == drawn, "packaging/terminal-picture draws {} anew; now it is\n{drawn}", picture.display());
 }
 
-/// The checks find wrong calls. Without this test, the other tests would also pass if they found no calls.
+/// Wrong calls on a page are found. Without this test, the other tests would also pass if they found no calls at all.
 #[test]
 fn mistakes_are_found() {
     let page = |text: &str| Page::parse("docs/x.md", text);

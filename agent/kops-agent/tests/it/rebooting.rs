@@ -62,7 +62,7 @@ fn reboots(machine: &Machine) -> usize {
     read(machine, REQUESTS).matches("systemd: reboot").count()
 }
 
-/// Whether the scratch root has recorded a reboot in its state. It records the request to reboot earlier, in another
+/// Whether the state file of the scratch root contains a reboot. The request to reboot is written earlier, into another
 /// file.
 fn is_in_another_boot(machine: &Machine) -> bool {
     let state: Value = serde_json::from_str(&read(machine, STATE)).unwrap();

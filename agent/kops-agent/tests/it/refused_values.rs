@@ -116,8 +116,8 @@ fn settings_that_the_chosen_containerd_refuses_or_ignores_are_reported() {
             machine
         };
         let set = |path: &str, value: &str| containerd(&format!("configAdditions: {{'{path}': {value}}}"));
-        // This call checks one machine. A check of a whole group also considers distributions that bring their own
-        // containerd.
+        // The test checks one machine here, because a check of the whole group also considers distributions that bring
+        // their own containerd.
         let checked = Ended::from_command(&mut set(read, value).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains("\n0 errors, 0 warnings\n"), "{checked:#?}");
         assert_found(&set(ignored, value), NODES, 0, &format!("{additions}{why}"));

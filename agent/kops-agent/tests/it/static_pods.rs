@@ -32,7 +32,7 @@ fn on_disk(machine: &Machine) -> PathBuf {
     machine.root().join(&MANIFEST[1..])
 }
 
-/// Asserts that no output has a token, and returns the output.
+/// Asserts that neither standard output nor standard error contains a token. Returns both outputs as one text.
 #[track_caller]
 fn without_tokens(ended: &Ended) -> String {
     let said = format!("{}{}", ended.stdout, ended.stderr);

@@ -69,7 +69,8 @@ fn machine() -> Machine {
     };
     fs::write(&channels, with_token(APPLIED)).unwrap();
     machine.run("converge", &[]).with(0, &[]);
-    // The token was changed after the last run: by hand on the machine, and differently in the store.
+    // After the last run, an operator changed the token on the machine. The token in the store was changed to another
+    // value.
     write(&machine, "etc/kubernetes/manifests/kops-channels.manifest", &with_token("of-a-pod-on-disk"));
     fs::write(&channels, with_token(WANTED)).unwrap();
     write(&machine, "etc/containerd/certs.d/_default/hosts.toml", HOSTS);
@@ -105,16 +106,16 @@ fn write(machine: &Machine, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// The secrets of the store, in the forms that programs print. Pieces of a key that is encoded in base64 twice are
-/// left out, because no program prints such a key.
+/// The secrets of the store, in the forms that programs print. No program prints a key that is encoded in base64 twice,
+/// so pieces of such a text are left out.
 fn secrets_of_store(machine: &Machine) -> Vec<String> {
     let keys: Vec<String> = keysets().iter().map(|keyset| STANDARD.encode(&keyset.private_key)).collect();
     let is_part = |secret: &String| keys.iter().any(|key| key.contains(secret.as_str()));
     secrets(machine).into_iter().filter(|secret| !is_part(secret)).collect()
 }
 
-/// The secrets of the store. Keys that are not on this machine are left out, because nothing on the machine marks them
-/// as secret.
+/// The secrets of the store, except the keys that are not on this machine. The agent cannot know that such a key is
+/// secret, because no file on the machine contains the key.
 fn secrets_of_machine(machine: &Machine) -> Vec<String> {
     let read = |file: &String| fs::read(machine.root().join(file)).unwrap_or_default();
     let files: Vec<String> =

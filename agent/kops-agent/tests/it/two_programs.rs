@@ -93,7 +93,7 @@ fn the_other_program_takes_over_when_the_program_is_replaced_by_nodeup() {
     let aside = two.boot_scripts.with_file_name("aside");
     fs::rename(&two.boot_scripts, &aside).unwrap();
     two.packaged("verify", &[]).with(DIFFERENT, &[]);
-    // A copy of `/bin/true` stands in for nodeup: neither of them is kops-agent.
+    // A copy of `/bin/true` stands in for nodeup, because neither program is kops-agent.
     assert!(Command::new("cp").arg("/bin/true").arg(&two.boot_scripts).status().unwrap().success());
     two.packaged("verify", &["--repair"]).with(0, &[]);
     two.assert_services_run(&example::agent().canonicalize().unwrap());
@@ -108,7 +108,7 @@ fn the_other_program_takes_over_when_the_program_is_replaced_by_nodeup() {
 fn the_units_of_another_build_keep_its_texts() {
     let two = TwoPrograms::new();
     let units = two.units();
-    // The added bytes make the boot script's program another build than the package's program.
+    // The added bytes make the boot script's program differ from the package's program.
     let program = OpenOptions::new().append(true).open(&two.boot_scripts);
     program.unwrap().write_all(b"another build").unwrap();
     two.packaged("plan", &["--exit-code"])

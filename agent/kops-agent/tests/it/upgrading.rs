@@ -148,9 +148,9 @@ impl Scene {
         self.machine.root().join("var/lib/kops-agent/lock")
     }
 
-    /// Runs `fleet follow` with a kubeconfig for the API server's stand-in until it waits for the lock. Then restores
-    /// the node's own kubeconfig, because `verify` compares this file. Also returns the further lines of standard
-    /// error.
+    /// Points the node's kubeconfig to the API server's stand-in, and runs `fleet follow` until the command waits for
+    /// the lock. Then restores the node's own kubeconfig, because `verify` compares this file. Also returns the lines
+    /// that the command writes to standard error after that.
     fn follow_to_the_lock(&self) -> (Following, impl Iterator<Item = String> + Send + use<>) {
         let own = fs::read(self.kubeconfig()).unwrap();
         let run = File::create(self.lock()).unwrap();
@@ -260,7 +260,8 @@ impl Scene {
         sha256_hex(&fs::read(&self.program).unwrap())
     }
 
-    /// The names of the files in the program's folder that are versions of the program.
+    /// The sorted names of the files in the program's folder: the program and its other versions. Files without
+    /// `nodeup` in their names are left out.
     fn beside(&self) -> Vec<String> {
         let files = fs::read_dir(self.program.parent().unwrap()).unwrap();
         let mut names: Vec<String> =

@@ -301,8 +301,8 @@ fn a_reset_asks_and_leaves_nothing() {
     assert_eq!(control_plane.files(), files);
 }
 
-/// The user-data for Ignition writes a unit that runs at each boot, and a script with the boot config. A reset removes
-/// both.
+/// From the user-data, Ignition writes a unit that runs at each boot, and a script with the boot config. A reset
+/// removes both files.
 #[test]
 fn a_reset_removes_the_units_of_the_ways_in_and_their_scripts() {
     let node = converged(NODES);

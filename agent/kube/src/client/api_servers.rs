@@ -60,7 +60,7 @@ impl ApiServers {
         let server_name = match connection.server_name {
             Some(name) => name,
             None => ServerName::try_from(host.clone())
-                .with_context(|| format!("the host {host:?} of the API server's URL is not a server name"))?,
+                .with_context(|| format!("the API server's host {host:?} is not a DNS name or IP address"))?,
         };
         // Control planes reach each other without a proxy, as their etcds do.
         let connection = Connection { server_name: Some(server_name), proxy: None, ..connection };
@@ -121,9 +121,9 @@ mod tests {
 
     const ON_LOOPBACK: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
-    /// Asks the API server on `machine`. A server on loopback gives the answer. Its certificate and the kubeconfig
-    /// have the name `api.test`, which no name server knows. Also returns the path and the credentials of the last
-    /// request.
+    /// Asks the API server on `machine` whether it is ready. A test server on loopback responds with `status` and
+    /// `answer`. Its certificate and the kubeconfig have the name `api.test`, which no name server knows. Also returns
+    /// the path and the credentials of the last request.
     async fn ready(machine: Option<IpAddr>, status: u16, answer: &'static str) -> (ApiServer, [String; 2]) {
         let identity = Identity::named(&["api.test"]).unwrap();
         let asked = Arc::new(Mutex::new(<[String; 2]>::default()));

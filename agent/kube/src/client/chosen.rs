@@ -11,7 +11,7 @@ use kops_agent_spec::failure::{Failure, Kind};
 /// The files of a kubeconfig, and the chosen context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// If several files define the same name, the first of them wins.
+    /// If several files define a cluster, user or context of the same name, the first of these files wins.
     pub files: Vec<PathBuf>,
     pub skips_missing: bool,
     /// `None` means the current context.

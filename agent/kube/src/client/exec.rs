@@ -61,9 +61,9 @@ enum InteractiveMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
     pub exec: Exec,
-    /// Information about the cluster for the program. `None` if the program does not get it.
+    /// Information about the cluster for the program. `None` if `provideClusterInfo` is not true.
     pub cluster: Option<Value>,
-    /// The beginning of messages. It names the kubeconfig and the user.
+    /// The first words of error messages. They name the kubeconfig and the user.
     pub of: String,
 }
 

@@ -210,7 +210,7 @@ impl Kubeconfig {
         let proxy = proxy_url.as_ref().map(|url| ProxyServer::parse("proxy-url", url));
         let proxy = proxy
             .transpose()
-            .map_err(|error| wrong(format!("{shown}: the cluster {:?}: {error}", context.cluster)))?;
+            .map_err(|error| wrong(format!("{shown}: in the cluster {:?}, {error}", context.cluster)))?;
         let extension = cluster.extensions.into_iter().flatten().find(|found| found.name == EXEC_EXTENSION);
         let certificate = pem("client-certificate", user.client_certificate_data, user.client_certificate)?;
         let key = pem("client-key", user.client_key_data, user.client_key)?;
@@ -269,7 +269,7 @@ impl Cluster {
     fn refuse_unsupported(&self, what: &str) -> Result<(), Failure> {
         if self.insecure_skip_tls_verify == Some(true) {
             return Err(wrong(format!(
-                "{what} has insecure-skip-tls-verify, but kops-agent always verifies the API server's certificate: give \
+                "{what} has insecure-skip-tls-verify, but kops-agent always verifies the API server's certificate. Give \
                  certificate-authority-data instead"
             )));
         }
@@ -321,8 +321,8 @@ fn wrong(problem: String) -> Failure {
     Failure::new(Kind::KubeconfigWrong, problem)
 }
 
-/// An incomplete file is no failure of the kind `KubeconfigWrong`: another program may not have written the whole file
-/// yet, so a service retries.
+/// The error of an incomplete kubeconfig. Unlike after `KubeconfigWrong`, a service retries after this error, because
+/// another program may not have written the whole file yet.
 fn incomplete(problem: String) -> Failure {
     Failure::new(Kind::KubeconfigUnusable, problem)
 }

@@ -14,7 +14,7 @@ use super::{OwnNode, Untold};
 use crate::node_api::NodeObject;
 use crate::node_watch::{NodeWatch, no_answer};
 
-/// Waits for orders in the annotations of this machine's Node.
+/// Waits for the orders that rollouts write into the annotations of this machine's Node.
 pub struct Orders {
     node: OwnNode,
     watch: NodeWatch,
@@ -83,7 +83,7 @@ impl Orders {
         Ok(OrderValidity::new(order, annotation.as_deref(), OffsetDateTime::now_utc()))
     }
 
-    /// Writes the outcome of an order into an annotation of the Node.
+    /// Writes the outcome of a rollout's order into an annotation of the Node.
     pub async fn report(&mut self, outcome: &Outcome) -> Result<(), Untold> {
         self.node.annotate(OUTCOME, &outcome.text()).await?;
         self.reported = Some(outcome.clone());
@@ -91,7 +91,7 @@ impl Orders {
     }
 }
 
-/// The order in a Node's annotations, if it has no outcome yet.
+/// The rollout's order in a Node's annotations, if this order has no outcome yet.
 fn open_order(node: &NodeObject, reported: Option<&Outcome>) -> Option<Order> {
     let annotations = node.metadata.annotations.as_ref()?;
     let order = Order::read(annotations.get(ORDER)?)?;

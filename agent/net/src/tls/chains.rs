@@ -21,7 +21,7 @@ use super::provider;
 /// Maximum number of certificates that a server may send in addition to its own. Public servers send one to three
 /// such certificates. With five certificates of the same name, webpki takes 325 steps, which is a few milliseconds.
 const MOST_OF_SERVER: usize = 5;
-/// Maximum number of certificates between the signer of a document and an authority.
+/// Maximum number of certificates between the certificate of a document's signer and a trusted authority.
 pub const MOST_OF_DOCUMENT: usize = 2;
 
 /// A peer sends more certificates than the limit allows.

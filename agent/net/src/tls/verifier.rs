@@ -21,8 +21,9 @@ pub(super) enum Rule {
     Nothing(String),
     /// Trusts only this certificate, regardless of its signer. The caller has the certificate from a trusted source.
     Only(CertificateDer<'static>),
-    /// Trusts certificates that chain to the authorities that this function returns. It is called only when a server is
-    /// verified: a host's bundle is about a hundred files, and a run without changes may use no TLS at all.
+    /// Trusts certificates that chain to the authorities that this function returns. The function may read a host's
+    /// bundle, which is about a hundred files. So it is called only when a server is verified: a run without changes
+    /// may use no TLS at all.
     VouchedForBy(Box<Authorities>),
     /// Trusts any server. Only for operators who request it explicitly.
     Anyone,

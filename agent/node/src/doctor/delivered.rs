@@ -6,8 +6,8 @@ use kops_agent_host::{Host, NoSecrets, Result};
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
 
-/// The files and images from downloads that are missing on this machine or have another content than desired. Changes
-/// nothing.
+/// The downloaded files and images that are missing on this machine, or whose content differs from the desired content.
+/// Changes nothing.
 pub(super) fn undelivered(host: &Host, desired: &DesiredState) -> Result<BTreeSet<ResourceId>> {
     let mut downloaded = DesiredState::default();
     let resources = desired.iter().map(|(_, resource)| resource);

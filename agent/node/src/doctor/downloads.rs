@@ -25,7 +25,7 @@ pub(super) struct CheckedDownload {
     pub(super) download: Download,
     /// The size of the download in bytes. `None` if no server reports it.
     pub(super) size: Option<u64>,
-    /// The host and port of each server, and how many seconds its clock is ahead.
+    /// The host and port of each server, and how many seconds its clock is ahead of this machine's clock.
     pub(super) clocks: Vec<(String, i64)>,
 }
 
@@ -161,7 +161,7 @@ async fn first_byte(
     client.request(Method::GET, location).header(ACCEPT, accept).header(RANGE, "bytes=0-0").send().await
 }
 
-/// The host and port of the server that answered, and how many seconds its clock is ahead.
+/// The host and port of the server that answered, and how many seconds its clock is ahead of this machine's clock.
 pub(super) fn clock_of(answer: &Response) -> Option<(String, i64)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
     let ahead = http::date_of(answer)?.saturating_sub(i64::try_from(now).ok()?);

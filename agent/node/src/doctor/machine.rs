@@ -104,7 +104,8 @@ fn unseen(why: &Unseen, wanted: &Wanted) -> Seeing {
     }
 }
 
-/// The free disk space. `sizes` has the sizes of missing downloads in bytes, by URL.
+/// The disks of the download cache and of the folders that the node writes to, with their free space. `sizes` has the
+/// sizes of missing downloads in bytes, by URL.
 pub(super) async fn disks(
     options: &NodeOptions,
     wanted: &Wanted,

@@ -11,8 +11,8 @@ use reqwest::Url;
 
 use super::deadline::{QUESTION, with_timeout};
 
-/// The name in a URL, if this machine must resolve the name. Requests to servers of the cluster never go through a
-/// proxy.
+/// The name in an HTTP URL, if this machine must resolve the name. If requests to a store or for a download go through
+/// a proxy, the proxy resolves the name. Requests to servers of the cluster never go through a proxy.
 pub(super) fn of_url(url: &str, purpose: Purpose) -> Option<String> {
     let parsed = Url::parse(url).ok()?;
     let name = parsed.host_str()?.trim_matches(['[', ']']).to_owned();

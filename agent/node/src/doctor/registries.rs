@@ -226,7 +226,7 @@ async fn token(
 ) -> Result<HeaderValue, String> {
     let failed = |error| format!("does not answer: {}", http::innermost_cause(error));
     let realm = parameter(parameters, "realm").unwrap_or_default();
-    let mut url = Url::parse(realm).map_err(|error| format!("has the URL {realm:?}: {error}"))?;
+    let mut url = Url::parse(realm).map_err(|error| format!("has the invalid URL {realm:?}: {error}"))?;
     for name in ["service", "scope"] {
         if let Some(value) = parameter(parameters, name) {
             url.query_pairs_mut().append_pair(name, value);

@@ -30,7 +30,6 @@ const METADATA: Retries = Retries {
     pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(2) },
 };
 
-/// The outcome of reading the boot config.
 pub(super) fn boot_config(file: &Path, read: &Result<BootConfig>) -> Service {
     let outcome = match read {
         Ok(_) => Outcome::Answers,

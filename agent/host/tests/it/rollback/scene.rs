@@ -200,7 +200,7 @@ pub(crate) const TIMINGS: HealthTimings = HealthTimings {
     restarted: Duration::ZERO,
 };
 
-/// A node of the version `version`. Every text of the node contains `version`.
+/// The desired state of the test node in its version `version`. The texts of its files contain `version`.
 pub(crate) fn node(version: &str) -> DesiredState {
     let mut node = DesiredState::default();
     node.add(File::text(KUBELET_CONFIG, format!("maxPods: {version}\n")));

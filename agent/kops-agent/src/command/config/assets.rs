@@ -18,7 +18,7 @@ pub(super) async fn run(args: &AssetsArgs) -> Result<u8> {
     assets.add_images(addons::images(&store, assets.channels(), assets.kubernetes()).await?);
     if let count @ 1.. = assets.unhashed() {
         log::warn!(
-            "the SHA-256 of files with - in the list is unknown ({count} files); give the hashes with \
+            "the SHA-256 of {count} files is unknown (shown as - in the list); give the hashes with \
              --asset-hashes FILE"
         );
     }

@@ -12,7 +12,7 @@ use super::must_exist;
 use crate::cli::{FleetPlanArgs, Output};
 use crate::output;
 
-/// Prints the next change of each group. Changes nothing.
+/// Prints the change that waits for the nodes of each instance group. Changes nothing.
 pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None)?;
     let client = kops_agent_kube::client_of(&chosen)?;

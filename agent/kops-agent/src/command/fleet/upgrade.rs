@@ -72,13 +72,14 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
     }
     if failed > 0 {
         changes.push(format!(
-            "{failed} nodes run version {} and check it again, because their last upgrade failed",
+            "{failed} nodes already run version {}, and check it again, because their last upgrade or check \
+             failed",
             program.version
         ));
     }
     output::print_text(&format!(
-        "{}. The rollout waits until {PROGRAM_FILE} below the cluster's folder in the state store is a copy of \
-         {file}\n",
+        "{}. The rollout waits until {file} is copied to {PROGRAM_FILE} below the cluster's folder in the state \
+         store\n",
         changes.join(", and ")
     ))?;
     let rollout = Rollout {

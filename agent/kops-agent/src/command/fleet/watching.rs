@@ -41,7 +41,7 @@ struct Gone<'a> {
 }
 
 impl Printed {
-    /// The text to print for `rows`. Empty if nothing has changed since the last text.
+    /// The text to print for `rows`. Empty if nothing has changed since the last call.
     fn anew(&mut self, rows: Vec<Row>, output: Output) -> Result<String> {
         match output {
             Output::Text => Ok(self.table_anew(plain_lines(&table(&rows)))),

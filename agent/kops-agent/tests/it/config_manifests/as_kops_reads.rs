@@ -139,7 +139,8 @@ fn texts_that_kops_reads_otherwise_than_their_user_are_warned_of() {
             "0 errors, 2 warnings\n",
         ],
     );
-    // A comment is no document, and manifests of other programs may have such comments.
+    // In c.yaml, only a comment precedes `--- # begin`, so kOps reads the whole file. x.yaml is for another program, so
+    // its line `--- # x` causes no warning.
     let files = [
         ("c.yaml", &*format!("# the cluster\n--- # begin\n{CLUSTER}")),
         ("x.yaml", "a: 1\na: 2\n--- # x\nb: 1\n"),

@@ -117,7 +117,8 @@ fn a_pipe_is_refused() {
 
 #[test]
 fn an_action_hides_no_mistake_and_no_other_value() {
-    // `{{.State}}` belongs to the user's script and not to a template. So the wrong indentation below it is an error.
+    // This file is no template, because `{{.State}}` belongs to the user's script. So the wrong indentation is an
+    // error.
     let broken = format!(
         "{GROUP}  hooks:\n  - name: h\n    manifest: |\n      ExecStart=docker inspect --format '{{{{.State}}}}' x\n   bad: x\n"
     );

@@ -39,8 +39,8 @@ fn a_document_has_few_findings_of_each_severity() {
     );
 }
 
-/// The check derives the node of each possible machine and version of a group. Without a limit, each derivation would
-/// report all wrong values of the group.
+/// The check derives a node for each possible machine of a group and each possible Kubernetes version. Without a limit,
+/// each derivation would report all wrong values of the group.
 #[test]
 fn a_group_has_few_problems_of_its_nodes() {
     const MORE: &str = "so the others are not listed; correct these first\n";
@@ -129,7 +129,7 @@ fn a_manifest_of_kops_has_a_limited_size() {
         WRONG,
         &[&format!("error: ./c.yaml:1: {told}"), "1 errors, 0 warnings\n"],
     );
-    // A document of the same size with another program's `apiVersion` is only counted.
+    // A document as large as this `c.yaml` is only counted if its `apiVersion` belongs to another program.
     let other = cluster.replace("apiVersion: kops.k8s.io/v1alpha2", "apiVersion: example.com/v1");
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("x.yaml", &other)]),
@@ -165,8 +165,9 @@ fn aliases() -> String {
     format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(100), "*a,".repeat(500))
 }
 
-/// kOps may read a document that is too expensive for this check. The text of the document need not show that it is
-/// for kOps: YAML can escape the name of kOps' API, for example as `"kops\x2fv1alpha2"`.
+/// A document that is too expensive for this check is an error, because kOps may read it. This also applies to a
+/// document without the name of kOps' API in its text: YAML can escape the name, for example as
+/// `"kops\x2fv1alpha2"`.
 #[test]
 fn a_document_that_costs_too_much_to_read_is_an_error() {
     let deep = format!("a: {}\n", "[".repeat(200));

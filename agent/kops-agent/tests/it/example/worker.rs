@@ -79,8 +79,8 @@ impl Worker {
     fn observing(&self, root: &Path, verb: &str, conf: &Path) -> Command {
         let mut agent = Command::new(agent());
         agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
-        // These variables replace the credentials of the instance's IAM role. They are not for a state store: the
-        // worker has none.
+        // These variables replace the credentials of the instance's IAM role. The worker does not use a state store, so
+        // no store needs them.
         agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
         agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(root);
         agent
@@ -118,7 +118,7 @@ impl Worker {
     }
 }
 
-/// The boot config of a worker with `servers` and `authorities`. It pins `nodeup_config`.
+/// A worker's boot config with `servers` and `authorities`. The boot config pins `nodeup_config`.
 pub fn boot_config(servers: &[String], authorities: &str, nodeup_config: &str) -> String {
     let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
     let servers: String = servers.iter().map(|url| format!("  - {url}\n")).collect();

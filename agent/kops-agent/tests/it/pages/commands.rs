@@ -57,7 +57,7 @@ pub fn is_kops_agent(program: &str) -> bool {
     )
 }
 
-/// The lines and spans of a page that look like commands, without shell syntax.
+/// The commands in the code lines and spans of a page. Shell syntax such as `sudo` and redirections is left out.
 pub fn commands(page: &Page) -> Vec<String> {
     let blocks = page.blocks.iter().map(|block| block.text.replace("\\\n", " "));
     let lines = blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>());
@@ -93,8 +93,8 @@ impl Call {
         let mut command = Command::new(agent);
         command.env_clear().args(self.filled(some_value));
         // The program checks the value of a flag only when it reads the next flag. So `-v 1` comes between the last
-        // flag of the call and the unknown flag. In a call of nodeup, which begins with a flag, `-v` is a different
-        // flag.
+        // flag of the call and the unknown flag. A call in nodeup's style begins with a flag. There `-v` is a different
+        // flag, so it is not added.
         if !self.verb().starts_with('-') {
             command.args(["-v", "1"]);
         }
@@ -266,7 +266,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
     flags
 }
 
-/// Finds the calls on a page that give a script of this repository a flag that the script does not have.
+/// Checks the calls of this repository's scripts on a page. Returns a line for each flag that the called script lacks.
 pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
     let mut wrong = Vec::new();
     for command in commands(page) {
@@ -276,7 +276,7 @@ pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
         }) else {
             continue;
         };
-        // A script outside of the checkout may be missing. Another test checks the paths on the page.
+        // This check skips a path that is no file of the repository. Another test checks the paths on the page.
         let Some(script) = repository.script(program) else { continue };
         for flag in words.filter_map(flag) {
             if !script.contains(flag) {

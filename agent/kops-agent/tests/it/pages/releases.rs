@@ -75,13 +75,13 @@ fn kubernetes(release: KopsRelease) -> RangeInclusive<u64> {
 /// The results of the tests for one kOps release.
 struct Ran {
     release: KopsRelease,
-    /// The numbers of nodes for which kops-agent derives the same desired state as upstream's nodeup: from
-    /// `nodeupconfig.yaml`, and from the cluster spec.
+    /// How many nodes get the same desired state from kops-agent and from upstream's nodeup. kops-agent derives the
+    /// first count from `nodeupconfig.yaml`, and the second from the cluster spec.
     passing: [usize; 2],
-    /// The number of nodes for which kops-agent derives upstream's desired state both from `nodeupconfig.yaml` and from
-    /// the cluster spec, by Kubernetes minor version and distribution.
+    /// For each Kubernetes minor version and distribution: the number of nodes with the same desired state as upstream.
+    /// kops-agent derives this state from `nodeupconfig.yaml` and again from the cluster spec, and both must be the same.
     cases: BTreeMap<(u64, String), usize>,
-    /// The minor versions of Kubernetes and the distributions of booted machines.
+    /// The Kubernetes minor version and the distribution of each booted machine.
     booted: BTreeSet<(u64, String)>,
 }
 

@@ -126,8 +126,8 @@ impl Repository {
         broken
     }
 
-    /// The names of metrics, alerts, conditions, variables and units in a page's code that this repository does not
-    /// define.
+    /// The names of metrics, alerts, conditions, variables and units that a page's code contains, but this repository
+    /// does not define.
     pub fn unknown_names(&self, page: &Page) -> Vec<String> {
         let code = page.code();
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -160,7 +160,8 @@ impl Repository {
         self.texts.contains(&format!(".name(\"{name}\".into())"))
     }
 
-    /// The links on a page to release files that `packaging/release` does not make for the linked version.
+    /// The page's wrong links to release files. A wrong link names a version other than this one, or a file that
+    /// `packaging/release` does not make.
     pub fn unknown_downloads(page: &Page) -> Vec<String> {
         const RELEASES: &str = "https://github.com/kops-agent/kops-agent/releases/download/";
         let version = env!("CARGO_PKG_VERSION");
@@ -199,7 +200,7 @@ impl Repository {
             .collect()
     }
 
-    /// The reasons for which a machine or a Node is rejected, except those that the page explains.
+    /// All reasons why a machine or a Node is rejected. Reasons that the page explains are left out.
     pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {
@@ -230,7 +231,7 @@ impl Repository {
             .collect()
     }
 
-    /// Finds each source file that defines error messages, if this page lists no message of that file.
+    /// Returns a line for each source file that defines error messages, if the page lists none of these messages.
     pub fn families_without_message(&self, page: &Page) -> Vec<String> {
         let messages = messages(page);
         let is_told = |source: &str| {
@@ -304,7 +305,7 @@ fn parts(message: &str) -> Vec<String> {
     message.split('…').map(|part| part.trim().to_owned()).filter(|part| part.len() > 3).collect()
 }
 
-/// The source with strings over several lines joined, and with quotes as the program prints them.
+/// The source text. Each string that spans several lines is joined, and quotes are written as the program prints them.
 fn joined(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut lines = source.lines();

@@ -61,7 +61,7 @@ const OTHERS: [&str; 17] = [
     "setenforce",
     "systemctl",
 ];
-/// Real programs with which a command on a page may begin.
+/// Ordinary programs with which a command on a page may begin.
 const OF_THE_SHELL: [&str; 9] = ["cat", "chmod", "cp", "curl", "echo", "install", "mv", "sed", "sudo"];
 
 /// The blocks without a language that begin with a program. No test reads such a block as shell.
@@ -124,7 +124,7 @@ impl Walk {
         self.folder.path().join(name)
     }
 
-    /// A program that adds its call to `asked`, and then runs `script`.
+    /// Creates a program that adds its call to the file `asked`, and then runs `script`.
     fn stand_in(&self, name: &str, script: &str) {
         let asked = self.path("asked");
         program(&self.path("bin").join(name), &format!("echo \"{name} $*\" >>{}\n{script}", asked.display()));
@@ -405,7 +405,7 @@ fn air_gapped_md_works_as_printed() {
     );
 }
 
-/// Also checks the page's drop-in for kops-agent-controller.service: it runs the unit's command with one more flag.
+/// Also checks that the page's drop-in for kops-agent-controller.service only adds one flag to the unit's command.
 #[test]
 fn monitoring_md_works_as_printed() {
     let node = converged();

@@ -13,8 +13,8 @@ use crate::cloud_facts::{metadata, on_ubuntu};
 use crate::superseded::read;
 
 impl Scene {
-    /// The first words of the problem that a node reports if the new program is already in place: the command that restores the previous
-    /// version.
+    /// The beginning of the problem that a node reports if the new program is already in place. It contains the command that restores the
+    /// previous version.
     fn way_back(&self) -> String {
         let (program, conf) = (self.program.display(), self.conf.display());
         format!(

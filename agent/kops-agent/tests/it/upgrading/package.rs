@@ -14,7 +14,7 @@ use crate::cloud_facts::{metadata, on_ubuntu};
 use crate::fleet_plan::point_to;
 use crate::superseded::{hash, read};
 
-/// The installed version of the package before the order.
+/// The installed version of the package before a rollout orders a new version.
 const BEFORE: &str = "0.0.1";
 const NOTE: &str = "var/lib/kops-agent/program.json";
 
@@ -52,7 +52,7 @@ impl Scene {
         fs::write(self.machine.root().join(STATE), state.to_string()).unwrap();
     }
 
-    /// Makes the installation of the package fail while the program contains `text`.
+    /// Makes the installation of the package fail while the program at nodeup's path contains `text`.
     fn refuse(&self, version: &str, text: &str) {
         let unit = format!("kops-agent={version}-1");
         let refusal = json!({"unit": unit, "path": "/opt/kops/bin/nodeup", "text": text});
@@ -68,7 +68,8 @@ impl Scene {
         read(&self.machine, REQUESTS).matches(&format!("packages: replace kops-agent={version}-1\n")).count()
     }
 
-    /// Runs `fleet follow` until it ends, so that systemd can start the installed program.
+    /// Runs `fleet follow` and waits for its end. The process ends by itself, so that systemd can start the installed
+    /// program.
     fn followed(&self) -> ExitStatus {
         let own = fs::read(self.kubeconfig()).unwrap();
         point_to(&self.machine, &self.server);

@@ -64,7 +64,7 @@ impl Logins {
             match auth.basic() {
                 Some(basic) => drop(logins.insert(key(&server), basic)),
                 None => log::warn!(
-                    "the secret dockerconfig has no login for {} that kubelet reads: neither auth (the base64 of USER:PASSWORD), nor \
+                    "kubelet finds no login for {} in the secret dockerconfig; the entry needs auth (the base64 of USER:PASSWORD), or \
                      username and password",
                     shown_url(&server)
                 ),

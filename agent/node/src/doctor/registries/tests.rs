@@ -32,7 +32,7 @@ fn names_of_images_are_read_as_docker_reads_them() {
     }
 }
 
-/// The mirrors of a group. `named` has pairs of a registry and its addresses.
+/// The mirrors of a group. `named` has pairs of a registry and the addresses of its mirrors.
 fn mirrors(named: &[(&str, &[&str])], are_in_configuration: bool) -> Registries {
     let owned = |addresses: &[&str]| addresses.iter().map(|address| (*address).to_owned()).collect();
     let named = named.iter().map(|(registry, addresses)| ((*registry).to_owned(), owned(addresses)));
@@ -233,7 +233,7 @@ async fn failures_of_the_login_server_are_not_blamed_on_the_registry() {
         ("http://127.0.0.1:1/token", "its login server does not answer: "),
         ("/no-token", "its login server gives no token"),
         ("/empty", "its login server gives no token: the token is empty"),
-        ("no URL", "its login server has the URL \"no URL\": "),
+        ("no URL", "its login server has the invalid URL \"no URL\": "),
     ] {
         let server = TestServer::start(move |request| {
             let host = request.headers()[HOST].to_str().unwrap();
