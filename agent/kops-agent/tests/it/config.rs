@@ -318,8 +318,7 @@ fn a_containerd_that_does_not_start_on_the_machine_is_warned_of() {
     edit(&facts, old, new).unwrap();
     let ended = Ended::from_command(&mut machine.agent_without_root("config check"));
     ended.with(0, &[]);
-    let warning =
-        "containerdConfig.version: containerd 2.3.4 from containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34";
+    let warning = "containerdConfig.version: containerd 2.3.4 from containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34";
     assert!(ended.stdout.contains(&format!("warning: {warning}")), "{ended:#?}");
     let advice = "set spec.containerd.packages to the release's containerd-static-";
     machine.run("plan", &[]).with(0, &[warning, advice]);
