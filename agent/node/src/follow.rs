@@ -63,9 +63,9 @@ async fn follow_one_watch(conf: &Path, root: &Path, began: SystemTime) -> Result
     loop {
         let order = orders.next().await?;
         let what = match order.task() {
-            Task::Configuration => format!("the configuration {}", order.hash),
+            Task::Configuration => format!("the change to the configuration {}", order.hash),
             Task::Reboot => format!("a reboot (boot ID before the reboot: {})", order.boot_id),
-            Task::Program => format!("the kops-agent in the program file with the hash {}", order.hash),
+            Task::Program => format!("the change to the kops-agent of the program file {}", order.hash),
         };
         log::info!("the rollout {} orders {what} (attempt {})", order.rollout, order.attempt);
         let handled = match order.task() {

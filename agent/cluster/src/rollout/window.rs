@@ -203,11 +203,11 @@ mod tests {
             ("Mun 22:00-05:00 UTC", "\"Mun\" is not a day"),
             ("Mon- 22:00-05:00 UTC", "\"\" is not a day"),
             ("Mon 22:00 UTC", "not two times"),
-            ("Mon 22:60-05:00 UTC", "no time"),
-            ("Mon 24:00-05:00 UTC", "no time"),
-            ("Mon 22:00-24:01 UTC", "no time"),
-            ("Mon 9:00-10:00 UTC", "no time"),
-            ("Mon +9:00-10:00 UTC", "no time"),
+            ("Mon 22:60-05:00 UTC", "is not a time"),
+            ("Mon 24:00-05:00 UTC", "is not a time"),
+            ("Mon 22:00-24:01 UTC", "is not a time"),
+            ("Mon 9:00-10:00 UTC", "is not a time"),
+            ("Mon +9:00-10:00 UTC", "is not a time"),
             ("Mon 10:00-10:00 UTC", "00:00-24:00"),
         ] {
             let problem = text.parse::<Window>().unwrap_err().to_string();

@@ -184,7 +184,7 @@ async fn reissued_certificates_are_recorded_and_read_before_the_loaded_ones_expi
     let plan = scene.plan(&node(&["a.example.com"]));
     assert!(plan.is_empty(), "{plan:?}");
     assert_eq!(goes_on(&plan), RESTARTS);
-    assert!(plan.kept[0].why.contains("or at 202"), "{:?}", plan.kept);
+    assert!(plan.kept[0].why.contains("which is at 202"), "{:?}", plan.kept);
     assert!(!scene.host().drift().unwrap().is_empty());
     scene.converge(&node(&["a.example.com"])).await.unwrap();
     assert_eq!(scene.requests(), before);

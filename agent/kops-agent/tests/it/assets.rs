@@ -388,7 +388,7 @@ fn a_list_that_would_be_incomplete_is_none() {
 
     let mut silent = command(&machine, &["--store-timeout", "0"]);
     let silent = Ended::from_command(silent.env("S3_ENDPOINT", "http://127.0.0.1:1"));
-    silent.with(FAILED, &["finding the cluster's instance groups", "[KA2005]"]);
+    silent.with(FAILED, &["listing the cluster's instance groups", "[KA2005]"]);
 
     for file in ["config", "kops-version.txt"] {
         machine.cluster.s3.forbid(&format!("demo.example.com/{file}"));

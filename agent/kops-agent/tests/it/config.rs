@@ -63,7 +63,7 @@ fn a_derivation_with_another_hash_is_refused_or_gives_a_warning() {
     let machine = Machine::new(NODES);
     pin(&machine, NODES, &derived(&machine, NODES));
     set_max_pods(&machine);
-    let said = ["NodeupConfigHash is", "perhaps kOps held this group", "perhaps another release"];
+    let said = ["(NodeupConfigHash)", "perhaps kOps held this group", "perhaps another release"];
     let refused = machine.run("converge", &["--on-hash-mismatch", "refuse"]);
     refused.with(CONFIGURATION, &said);
     assert_eq!(machine.files(), [""; 0], "something was written");

@@ -419,7 +419,12 @@ fn a_worker_gets_the_program_file_from_its_server() {
     let refused = || Asked::ProgramFile(registered.clone());
     let elsewhere = || Asked::Elsewhere("/renew".into());
     for (server, expected, refusals, asked) in [
-        (renews, "is not the version", 1, vec![refused(), Asked::ToRenew, Asked::ProgramFile(Mood::Honest)]),
+        (
+            renews,
+            "does not have the version",
+            1,
+            vec![refused(), Asked::ToRenew, Asked::ProgramFile(Mood::Honest)],
+        ),
         (
             worker.kops_controller(),
             "no server answers /renew with the program file",

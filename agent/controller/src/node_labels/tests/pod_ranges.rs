@@ -135,7 +135,7 @@ async fn a_range_that_the_api_server_refuses_keeps_from_no_labels() {
     let found = cluster.node_labels.run_once().await.unwrap();
     assert!(is_labelled(&cluster.api.state()));
     assert!(
-        found.problems[NAME].contains("the API server refuses 2001:db8:bad::/80: spec.podCIDRs"),
+        found.problems[NAME].contains("the API server refuses 2001:db8:bad::/80 (spec.podCIDRs"),
         "{found:?}"
     );
     assert_eq!(ranges(&cluster.api.state(), NAME), json!([]));

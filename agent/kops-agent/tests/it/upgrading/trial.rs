@@ -35,7 +35,7 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
             "because the API server does not answer (exit status: 1: error: the API server is silent [KA7001]); ",
         ),
         (follows("exit 3"), "`fleet follow` of the new program fails: exit status: 3"),
-        (script("0.9.1", nothing), "is not the version"),
+        (script("0.9.1", nothing), "does not have the version"),
         (b"#!/no/such/loader\n".to_vec(), "the new program does not start"),
         (b"no program".to_vec(), "the new program does not start"),
         (b"#!/bin/sh\nexit 7\n".to_vec(), "the new program does not start: exit status: 7"),

@@ -132,7 +132,7 @@ fn a_root_of_cgroups_that_nothing_creates_gives_a_warning() {
     let warnings = |root: &str| control_plane(with("1.34.0", &format!("cgroupRoot: {root}"))).warnings;
     let told = warnings("/mine");
     assert!(
-        told[0].to_string().starts_with("KubeletConfig.cgroupRoot: is \"/mine\", but nothing"),
+        told[0].to_string().starts_with("KubeletConfig.cgroupRoot: is \"/mine\", but kOps does not create"),
         "{told:?}"
     );
     for known in ["/", "/system.slice", "user.slice/"] {
