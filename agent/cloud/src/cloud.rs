@@ -26,8 +26,8 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
     pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(4) },
 };
 
-/// Selects which of these optional facts to get. Only some configurations need these facts. Getting a fact costs more than a request to the
-/// metadata service.
+/// Selects the optional facts to get. Only some configurations need them, and getting them costs more than a request to the metadata
+/// service.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFacts {
     /// The network interfaces and GPUs of the machine type.

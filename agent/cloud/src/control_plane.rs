@@ -21,7 +21,7 @@ pub enum NotIdentified {
     /// The Node does not name its instance yet.
     NotYet,
     Refused(Refusal),
-    /// The cloud does not respond, or rejects the request.
+    /// The request for the machine failed, or could not be sent, for example without credentials.
     Unavailable(String),
 }
 

@@ -23,8 +23,8 @@ const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
 /// The maximum ages of the list of a zone's groups. The first value applies if a group has the instance, the second value otherwise. The
 /// second value lets requests for many made-up instances share one list.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a group's list. A list proves that a Node's instance is not running only if the list was also requested after the Node
-/// was observed.
+/// The maximum age of a group's list. A list proves that a Node's instance is not running only if the list was also requested after the
+/// Node was observed.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The maximum age of a group's cached list for an unverified request is this value, multiplied by the list's number of pages. Google lists
 /// a machine before the machine starts, and the start takes longer than this value. So a cached list usually contains the machine. If the

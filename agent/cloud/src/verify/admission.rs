@@ -84,8 +84,8 @@ pub struct Admitted {
     _place: Place,
 }
 
-/// The place of a request: first in the queue, and after admission among the running requests. A connection may close at the moment when its
-/// request is admitted, so dropping this value frees the place in both cases.
+/// The place of a request: first in the queue, and after admission among the running requests. A connection may close at the moment when
+/// its request is admitted, so dropping this value frees the place in both cases.
 struct Place {
     admission: Arc<Admission>,
     origin: Origin,

@@ -17,7 +17,7 @@ const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 /// Maximum length of a name, in bytes. A kubelet can write any value into its own Node.
 const LONGEST_NAME: usize = 100;
 
-/// The certificate of a node that expires first.
+/// The first of a node's certificates to expire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstCertificate {
     /// A short name of the certificate: `kubelet`, `kube-scheduler/server`.
@@ -25,7 +25,7 @@ pub struct FirstCertificate {
     pub expires: OffsetDateTime,
 }
 
-/// The certificate of a node that expires first, with the days until then. The days count from the time of the summary.
+/// The first of a node's certificates to expire, with the days until then. The days count from the time of the summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeenCertificate {

@@ -58,8 +58,8 @@ pub struct SlotAnswer {
     /// slot.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_before: String,
-    /// The API server's message, if the server has no rights for Leases. Then the server gives slots to no node until the cluster grants
-    /// these rights. Empty if the server gives slots.
+    /// Why the server gives slots to no node: it has no rights for Leases. The cluster must grant these rights. Empty if the server gives
+    /// slots.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_set_up: String,
 }

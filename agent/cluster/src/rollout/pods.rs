@@ -57,8 +57,8 @@ pub struct PodCheck {
     /// when the controller last asked it.
     #[serde(skip_serializing_if = "String::is_empty")]
     unready_since: String,
-    /// Whether a container in the last list of pods had crashed more often than `before` records. One such list is not a failure, because a
-    /// controller manager may still wait for its API server.
+    /// Whether a container in the last list of pods had crashed more often than `before` recorded until then. One such list is not a
+    /// failure, because a controller manager may still wait for its API server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_suspect: bool,
     /// The problem of a container that crashes more often than `before` records, in two consecutive lists of the node's pods. Empty if

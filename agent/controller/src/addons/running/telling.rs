@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::round::{Round, State};
 use kops_agent_kube::events::{Events, Reason};
 
-/// A message. Its variant decides whether it is written to the log, as an Event, or both.
+/// A message for the log. Some messages are also written as an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     /// An add-on was applied. Written as a log line and an Event.
