@@ -154,8 +154,8 @@ async fn decide(
     why: &anyhow::Error,
     wanted: Option<&Decision>,
 ) -> Result<Option<(Instead, Decision)>> {
-    // Without the boot config, the agent cannot know whether the saved state still has this machine's cluster, instance group and
-    // configuration hash.
+    // Without the boot config, the agent cannot know whether the saved state is still for the cluster, instance group and configuration
+    // of this machine.
     let mark = host.record()?.mark();
     let Ok(user_data) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
     let Some((applied, is_begun)) = state(host).context("reading the last applied configuration")? else {

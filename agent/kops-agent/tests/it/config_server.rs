@@ -360,8 +360,8 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
     });
 }
 
-/// The agent asks no name server for a name in the hosts file. Upstream's nodeup does not ask either, because
-/// getaddrinfo and Go's resolver both read this file.
+/// The agent asks no name server for a name in the hosts file, because getaddrinfo reads this file. Upstream's nodeup
+/// does not ask either, because Go's resolver also reads this file.
 #[test]
 fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {

@@ -1,5 +1,5 @@
-//! Checks whether registries have images. It requests the headers of an image's manifest, and pulls nothing (OCI distribution specification,
-//! "Checking if content exists in the registry"; "Token authentication" of the CNCF's distribution project).
+//! Checks whether registries have images. It requests the headers of an image's manifest, and pulls nothing (OCI distribution
+//! specification, "Checking if content exists in the registry"; "Token authentication" of the CNCF's distribution project).
 
 mod logins;
 

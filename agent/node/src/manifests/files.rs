@@ -1,7 +1,8 @@
 //! Reads the documents of manifests from files and folders.
 //!
-//! A folder of manifests may have files for other programs. If such a file cannot be read, it is not checked. It is an error only if its text
-//! names kOps' API, or if the user named the file. In CI, a pull request may have any files, so their number and their size have limits.
+//! A folder of manifests may have files for other programs. If such a file cannot be read, it is not checked. It is an error only if its
+//! text names kOps' API, or if the user named the file. In CI, a pull request may have any files, so their number and their size have
+//! limits.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};

@@ -21,7 +21,7 @@ use crate::findings::Finding;
 const MOST_DECIDED: usize = 500;
 /// Maximum number of possible machines that are checked in all groups. A machine counts once for each possible version of its cluster.
 const MOST_MACHINES: usize = 60_000;
-/// A machine with large manifests counts as several machines: one more for every 2,048 bytes of JSON in its Cluster and InstanceGroup.
+/// A machine with large manifests counts as several machines: one more for every 2,048 bytes of its Cluster and InstanceGroup as JSON.
 const PART: usize = 2_048;
 /// The number of certificate authorities of an etcd cluster. Each authority makes a control-plane machine count as one more machine.
 const AUTHORITIES_OF_ETCD: usize = 3;

@@ -89,9 +89,9 @@ pub async fn of_environment(root: &Path, known: &[SecretFact]) -> Vec<SecretFact
     known
 }
 
-/// The texts that may be secret in files of this machine. Needs no store.
+/// The texts of the files on this machine that may contain secrets. Needs no store.
 pub async fn of_files(root: &Path) -> Vec<SecretFact> {
-    // Without the root, no machine is below it, so the journal cannot contain secrets of such a machine.
+    // If the root is missing, no machine is below it. So the journal cannot contain secrets of such a machine.
     if !root.is_dir() {
         return Vec::new();
     }

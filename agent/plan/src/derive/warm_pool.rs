@@ -73,7 +73,7 @@ pub(super) fn images(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String
     images.into_iter().collect()
 }
 
-/// The images that kOps itself runs in the cluster. Their names are the names after `spec.assets` has changed the registries.
+/// The images that kOps itself runs in the cluster. Their names have the changes that `spec.assets` requires (a proxy or a registry).
 fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String> {
     let mut images: BTreeSet<String> = kube_proxy_image(inputs).into_iter().collect();
     for addon in addons(inputs, problems) {

@@ -18,7 +18,7 @@ const POD: &str = "kops-channels";
 const USER: &str = "kops-channels";
 const UID: u32 = 10013;
 const HOME: &str = "/var/lib/kops";
-/// The user as which this program authenticates to the API server. Its client certificate has the same name.
+/// The user as which the program that applies addons authenticates to the API server. Its client certificate has the same name.
 const IDENTITY: &str = "kops";
 
 /// The program that applies the cluster's addons.

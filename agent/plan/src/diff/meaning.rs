@@ -106,7 +106,7 @@ fn is_same_yaml(one: &str, other: &str) -> bool {
     }
 }
 
-/// Parses the documents of a text. Removes null and unset fields, because they have no meaning.
+/// Parses the documents of a text. Removes null documents, null fields and unset fields, because they have no meaning.
 fn documents(text: &str) -> Option<Vec<Value>> {
     let mut documents = Vec::new();
     for document in yaml::documents::<Value>(text) {

@@ -75,11 +75,11 @@ fn kubernetes(release: KopsRelease) -> RangeInclusive<u64> {
 /// The results of the tests for one kOps release.
 struct Ran {
     release: KopsRelease,
-    /// How many nodes get the same desired state from kops-agent and from upstream's nodeup. kops-agent derives the
-    /// first count from `nodeupconfig.yaml`, and the second from the cluster spec.
+    /// Two numbers of nodes for which kops-agent derives the same desired state as upstream's nodeup. For the first
+    /// number, kops-agent reads `nodeupconfig.yaml`. For the second number, it reads the cluster spec.
     passing: [usize; 2],
     /// For each Kubernetes minor version and distribution: the number of nodes with the same desired state as upstream.
-    /// kops-agent derives this state from `nodeupconfig.yaml` and again from the cluster spec, and both must be the same.
+    /// kops-agent derives this state from `nodeupconfig.yaml` and again from the cluster spec, and both must match.
     cases: BTreeMap<(u64, String), usize>,
     /// The Kubernetes minor version and the distribution of each booted machine.
     booted: BTreeSet<(u64, String)>,

@@ -28,8 +28,8 @@ pub(super) fn swap(root: &Path) -> Seen<Vec<String>> {
     Ok(text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
 }
 
-/// Whether a process belongs to a pod. The checks of the machine ignore the ports and programs of pods, even a kubelet
-/// that runs in a pod.
+/// Whether a process belongs to a pod. The checks of the machine's programs ignore such a process, even a kubelet that
+/// runs in a pod.
 fn is_of_pod(cgroups: &str) -> bool {
     cgroups.contains("kubepods")
 }

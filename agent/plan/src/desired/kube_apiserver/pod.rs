@@ -22,8 +22,8 @@ const HEALTHCHECK_PORT: i32 = 3990;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::desired) enum Published {
     ApiServer,
-    /// The API server's pod also publishes the name of the bootstrap server. The bootstrap server has no pod of its own, because it is a
-    /// service of the machine.
+    /// Includes the name of the bootstrap server. The API server's pod has this name in its annotations, because the bootstrap server is a
+    /// service of the machine and has no pod of its own.
     ApiServerAndBootstrapServer,
 }
 
