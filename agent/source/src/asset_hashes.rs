@@ -78,7 +78,8 @@ const LONGEST_ANSWER: usize = 1 << 20;
 pub struct Told<'a> {
     /// The known hashes, by the URL of the download.
     pub known: &'a mut KnownHashes,
-    /// For messages: the URLs of some downloads. Their hash came over plain http, or from the mirror that serves the download.
+    /// For messages: the URLs of downloads whose hash came over plain http, or from the mirror that serves the download. A hash from a
+    /// server on this machine does not count.
     pub by_mirrors: &'a mut Vec<String>,
 }
 

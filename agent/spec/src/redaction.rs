@@ -97,8 +97,8 @@ impl Redactor {
         }
     }
 
-    /// Also hides the value of a program's environment variable. The value of a login variable is hidden as a secret. Any other value may be
-    /// from the operator, so it is hidden as free text. [`Redactor::showing`] can make parts of free text visible, but not of a secret.
+    /// Also hides the value of a program's environment variable. The value of a login variable is hidden as a secret. Any other value may
+    /// be from the operator, so it is hidden as free text. [`Redactor::showing`] can make parts of free text visible, but not of a secret.
     #[must_use]
     pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
         let redactor = self.hiding_passwords(&variables::as_url(name, value));

@@ -301,8 +301,8 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
     })
 }
 
-/// Advice for a 403 with this error code of Azure. `None` for all other codes, such as `AuthorizationPermissionMismatch`, which means that a
-/// role is missing.
+/// Advice for a 403 with this error code of Azure. `None` for all other codes, such as `AuthorizationPermissionMismatch`, which means that
+/// a role is missing.
 fn advice(code: &str) -> Option<&'static str> {
     match code {
         "" => Some("this is no answer of Azure's storage: check the proxy and DNS"),

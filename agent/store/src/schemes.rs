@@ -86,8 +86,8 @@ const S3_LIKE: Scheme = Scheme {
 /// the URL of a file that an operator names, such as an add-on, may use it.
 const IN_CLEAR: &str = "http";
 
-/// URL schemes that kOps supports, but that kops-agent rejects for state stores. Each entry has the scheme, and a text with the reason
-/// and the remedy.
+/// URL schemes that kOps supports, but from which nodes read no files. [`never_read`] makes an exception for [`IN_CLEAR`]. Each entry has
+/// the scheme, and a text with the reason and the remedy.
 const NEVER_READ: [(&str, &str); 3] = [
     (
         IN_CLEAR,

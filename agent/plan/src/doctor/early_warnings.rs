@@ -66,8 +66,8 @@ fn shortages(disk: &Disk) -> Vec<(WarningReason, String)> {
     shortages
 }
 
-/// The early warning that no time service synchronizes the clock. Without a time service, the clock drifts until servers reject the
-/// node's signatures and certificates.
+/// Whether no time service synchronizes the clock. Without a time service, the clock drifts until servers reject the node's signatures and
+/// certificates.
 pub fn clock_unsynchronized(is_synchronized: &Seen<bool>) -> EarlyWarning {
     let warning = |reason, message: &str| EarlyWarning::new(CLOCK_UNSYNCHRONIZED, reason, message);
     match is_synchronized {

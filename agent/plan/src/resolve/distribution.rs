@@ -114,7 +114,7 @@ const USUAL: Distribution = Distribution {
 
 /// The package `iptables`, for distributions that have it.
 const IPTABLES: &[&str] = &["iptables"];
-/// For Amazon Linux 2023. This distribution has only the nftables variant of iptables.
+/// The package `iptables-nft`, for Amazon Linux 2023. This distribution has only the nftables variant of iptables.
 const IPTABLES_NFT: &[&str] = &["iptables-nft"];
 /// The package `nftables`, and the package whose `iptables` uses nftables. The second package is needed because some network plugins run
 /// `iptables`.

@@ -81,8 +81,8 @@ async fn each_failure_has_its_own_error() {
     assert!(circle.kind().is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
 }
 
-/// A web server does not list its files, so the agent cannot know whether a denied file exists. The agent also cannot know this if it has no
-/// permission to list a bucket.
+/// A web server does not list its files, so the agent cannot know whether a denied file exists. The agent also cannot know this if it has
+/// no permission to list a bucket.
 #[tokio::test]
 async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {
     let (server, _) = web().await;
