@@ -17,9 +17,9 @@ pub const PROJECT: &str = "my-project";
 pub const ZONE: &str = "us-test1-a";
 /// The metadata key whose value is the name of the cluster.
 pub const CLUSTER_METADATA: &str = "cluster-name";
-/// The metadata key whose value is the name of the instance group.
+/// The key of a template's metadata whose value is the name of the instance group. An instance gets a copy of its template's metadata.
 pub const INSTANCE_GROUP_METADATA: &str = "kops-k8s-io-instance-group-name";
-/// The metadata key whose value is the managed group that created the instance.
+/// The key of an instance's metadata whose value is the managed group that created the instance.
 pub const CREATED_BY: &str = "created-by";
 
 #[derive(Clone, Debug, Default)]

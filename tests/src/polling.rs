@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(300);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// A pause lasts this many times as long as the check before it. Many checks start kubectl. With shorter pauses, kubectl would take most
-/// of a core from the programs under test.
+/// A pause lasts this many times as long as the check before it, but at least [`SHORTEST_PAUSE`] and at most [`LONGEST_PAUSE`]. Many checks
+/// start kubectl. With shorter pauses, kubectl would take most of a core from the programs under test.
 const PAUSE_PER_CHECK: u32 = 4;
 
 /// Calls `check` until it returns `Some`, or until `timeout` has passed. Returns the result of the last call.

@@ -26,8 +26,9 @@ pub const FOLLOW: &str = "kops-agent-follow.service";
 const PROGRAM_FILE: &str = "kops-agent/program.yaml";
 /// The operator's copy of the program file, on the control plane.
 const OPERATORS: &str = "/root/program.yaml";
-/// The annotations of a Node with the version of its kops-agent, and with the SHA-256 of the agent's program.
+/// The annotation in which a Node reports the version of its kops-agent.
 const VERSION: &str = "kops-agent/version";
+/// The annotation in which a Node reports its kops-agent program, with the SHA-256 of the program.
 pub const PROGRAM: &str = "kops-agent/program";
 
 /// A version of kops-agent in the mirror.

@@ -145,7 +145,7 @@ fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     }
 }
 
-/// The time `at` in the rollout's order to a Node.
+/// The time at which the rollout gave a Node its last order (`at` in the order).
 pub fn ordered_at(cluster: &Cluster, node: &str) -> String {
     fake_nodes::order(cluster, node).unwrap()["at"].as_str().unwrap().to_owned()
 }
@@ -342,7 +342,8 @@ pub fn until_status(cluster: &Cluster, what: &str, is_so: impl Fn(&Value) -> boo
     }
 }
 
-/// For each group, three values from the status: the nodes that are done, the nodes that are changing, and the failed nodes.
+/// For each group, three values from the status: the number of nodes that are done, the names of the nodes that are changing, and the
+/// number of failed nodes.
 fn progress(status: &Value) -> Vec<Value> {
     groups(status)
         .flat_map(|group| ["done", "updating", "failed"].map(|field| group[field].clone()))

@@ -53,7 +53,7 @@ impl Witness<'_> {
             for (name, asked) in WATCHED {
                 let (unit, file) = (unit(name), file(name));
                 // A watch misses events while its API server restarts. With several control planes, the other watches get these events.
-                // With one control plane, no other watch gets them. So a watch that ends is not restarted, and `states` fails.
+                // With one control plane, no other watch gets them. In this case, a watch that ends is not restarted, so `states` fails.
                 let shell = match control_planes.len() {
                     1 => format!("exec {kubectl} >{file}"),
                     _ => format!("while true; do {kubectl}; sleep 1; done >{file}"),

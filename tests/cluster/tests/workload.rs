@@ -155,7 +155,7 @@ fn get(cluster: &Cluster, from: &Pod, url: &str) -> Option<String> {
     cluster.kubectl(&["exec", &from.name, "--", "/hello", "get", url]).map(|said| said.trim().to_owned())
 }
 
-/// Whether a pod has ended and will not restart. At a shutdown, kubelet ends the pods of its machine in this way, and new pods replace them.
+/// Whether a pod has ended and will not restart. At a shutdown, kubelet ends the pods of its machine in this way. New pods replace them.
 pub fn is_over(pod: &Value) -> bool {
     pod["status"]["phase"] == "Failed" || pod["status"]["phase"] == "Succeeded"
 }
