@@ -34,7 +34,7 @@ impl<T, E> Default for Singleflight<T, E> {
 impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
     /// Returns the last answer if it was requested at most `longest` ago, else a new answer from `ask`. If `longest` is zero, the request
     /// begins after this call. A failure goes to all waiting callers, but is not cached. A request runs to its end even if no caller waits
-    /// any more. If the request ended with its last caller, callers whose timeout is shorter than the request would never get an answer.
+    /// any more. Otherwise, if the request takes longer than the timeout of each caller, no caller would ever get an answer.
     /// Only one caller holds the future of the request, because thousands of futures would need much memory.
     pub(super) async fn get<A: Future<Output = Result<T, E>> + Send + 'static>(
         &self,

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The role of an instance group and of its nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceGroupRole {
     /// Runs the complete control plane. v1alpha2 names this role `Master`. The agent accepts both names.

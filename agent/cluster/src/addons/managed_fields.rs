@@ -30,8 +30,8 @@ pub struct Migration {
     pub taken_over: Vec<String>,
 }
 
-/// The change that makes kops-agent the owner of fields of the object `live`. This change must come before the apply of the object, whose
-/// manifest has this `apiVersion`. `None` if no field changes owner.
+/// The change that makes kops-agent the owner of fields of the object `live`. Make this change before you apply the object. `api_version`
+/// is the `apiVersion` of the object's manifest. `None` if no field changes owner.
 pub fn migration(live: &Value, api_version: &str) -> Option<Migration> {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     let entries: Vec<&Value> = entries.into_iter().flatten().collect();

@@ -241,7 +241,7 @@ impl Slots {
             .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "the request takes too long")));
         let answer = match answered {
             Ok(answer) => answer,
-            // If the cluster has no rights for slots, nodes restart their components without slots.
+            // If the cluster lacks the RBAC rules for slots, nodes restart their components without slots.
             Err(refusal) if refusal.reason == NOT_SET_UP => {
                 SlotAnswer { not_set_up: one_line(&refusal.message, LONGEST_TOLD), ..SlotAnswer::default() }
             }

@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
     pub(super) secrets: &'a dyn Secrets,
     pub(super) inputs: Inputs<'a>,
     pub(super) progress: &'a dyn Progress,
-    /// The health waits and the journal of the change; `None` if the run does not wait until components are healthy.
+    /// How the run waits for healthy components, and the journal of the change. `None` if the run does not wait for healthy components.
     pub(super) changing: Option<Changing>,
     /// Whether systemd has not yet read changed unit files. Either an interrupted run changed these files, or another program changed them
     /// before the first run on this machine.

@@ -145,7 +145,7 @@ fn each_shell_gets_a_script_that_asks_the_program() {
             assert!(script.stdout.contains(part), "no {part:?} in the script of {shell}: {}", script.stdout);
         }
     }
-    // There is no script for PowerShell, because it would run the typed text.
+    // There is no script for PowerShell, because such a script would run the text that the user has typed.
     let mut powershell = Command::new(agent());
     Ended::from_command(powershell.args(["completions", "powershell"])).with(2, &["[KA1001]"]);
 }

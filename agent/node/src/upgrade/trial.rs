@@ -63,8 +63,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Runs the program with the command of the service that follows rollouts, and with `--check`. The program then reads
-    /// this machine's Node once, and ends.
+    /// Runs the program as the service that follows rollouts does, but with `--check`. The program then reads this machine's
+    /// Node once, and ends.
     pub(super) async fn follows(&self) -> Result<(), Failure> {
         let mut follow = self.command();
         // The new program gets the arguments of this process, which come from the service's unit.

@@ -21,8 +21,8 @@ pub(super) const DEEPEST: usize = 100;
 pub(super) const MOST_DIRECTIVES: usize = 16;
 /// The memory that the parser needs for a YAML node, in bytes, without the bytes of its scalar.
 const NODE: usize = 16;
-/// The maximum memory of a value, as a multiple of the length of its text. Without aliases, the factor is at most nine: a node takes
-/// [`NODE`] bytes for at least two bytes of text, and a scalar takes its own length once more.
+/// The maximum memory of a value, as a multiple of the length of its text. Without aliases, a value needs at most nine times the length of
+/// its text. A node needs 16 bytes ([`NODE`]) and has at least two bytes of text, which makes eight. A scalar needs its own length, too.
 const MOST_TIMES: usize = 16;
 /// The memory that every value may take, in bytes, even if its text is very short.
 const SMALL: usize = 256 << 10;

@@ -6,7 +6,7 @@ use crate::rollout::{Outcome, WantedProgram};
 /// The nodes that an operator has chosen for an upgrade, grouped by what the upgrade does with them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UpgradeChoice<'a> {
-    /// Nodes that do not report their program.
+    /// Nodes that do not report which program they run.
     pub silent: Vec<&'a str>,
     /// Nodes of an architecture for which the file has no program.
     pub lacking: Vec<&'a str>,
