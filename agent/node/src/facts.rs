@@ -43,7 +43,7 @@ pub async fn given(file: Option<&Path>, boot: &BootConfig) -> Result<Facts> {
         Some(file) => load(file),
         None => observe(Path::new("/"), Some(boot.cloud_provider))
             .await
-            .context("finding the facts of this machine, because --facts FILE is not given"),
+            .context("finding the facts of this machine"),
     }
 }
 

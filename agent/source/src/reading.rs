@@ -237,7 +237,8 @@ async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<(BootCon
     let unpinned = BootConfig { nodeup_config_hash: String::new(), ..boot };
     let Some(written) = nodeup_config::written(store, base, &unpinned).await? else {
         return Err(Failure::new(Kind::FollowRefused, format!(
-            "cannot follow: the state store has no nodeupconfig.yaml of the instance group {} below {base}, or this machine may not read it",
+            "cannot follow: the state store has no nodeupconfig.yaml of the instance group {} below {base}, or this machine \
+             may not read it",
             unpinned.instance_group_name
         ))
         .into());

@@ -106,7 +106,7 @@ fn only(mut menus: Vec<Menu>, name: &str, channels: &[String]) -> Result<Vec<Men
         true => Err(Failure::new(
             Kind::AddonRefused,
             format!(
-                "the channels {} have no add-on {name:?} for this version of Kubernetes; available: {}",
+                "no add-on {name:?} for this version of Kubernetes in: {}; available: {}",
                 channels.join(", "),
                 if all.is_empty() { "none".to_owned() } else { all.join(", ") }
             ),

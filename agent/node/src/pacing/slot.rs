@@ -81,7 +81,7 @@ pub(super) async fn take(
         let pause = backoff.next_pause();
         let is_last = pause.is_none();
         if known.is_unknown_for_long(is_last) && may_go_without(pacing, host.api_server_answers().await) {
-            log::warn!("{restarted} is restarted without a slot, because the free slots are unknown: {why}");
+            log::warn!("{restarted} is restarted without a slot, because no server says if one is free: {why}");
             return Ok(None);
         }
         let Some(pause) = pause else {
@@ -138,7 +138,7 @@ impl ReceivedAnswers {
             // server, which gives slots but is down now.
             NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
             NoAnswer::NotServed => {
-                format!("{GIVES_NONE}; no server that gives slots has answered")
+                format!("{GIVES_NONE}; no server that gives slots answers now")
             }
             NoAnswer::Unknown(why) => why,
         };
