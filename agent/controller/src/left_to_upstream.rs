@@ -18,7 +18,7 @@ use crate::health::{self, Health};
 use crate::metrics::Metrics;
 use crate::options::ControllerOptions;
 
-/// Does no work, for the reason `why`, until the configuration changes or a signal comes.
+/// Only answers probes, for the reason `why`, until the configuration changes or a signal comes.
 pub async fn stand_by(
     given: &ControllerOptions,
     files: &mut Watched,

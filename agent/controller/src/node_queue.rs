@@ -104,8 +104,8 @@ impl NodeQueue {
         self.is_complete = true;
     }
 
-    /// Stores a Node. Queues the Node only if its providerID or labels are new, or if the Node has another version than at its last
-    /// conflict. Other changes, such as kubelets' reports every few seconds, need no reconcile.
+    /// Stores a Node. Queues the Node only if its providerID or labels are new, or if the last reconcile of the Node had a conflict and the
+    /// Node has another version now. Other changes, such as kubelets' reports every few seconds, need no reconcile.
     pub fn see(&mut self, node: Arc<ObservedNode>, now: Instant) {
         let state = self.entry(&node.name);
         let is_awaited = state.outdated.as_ref().is_some_and(|version| *version != node.resource_version);

@@ -50,8 +50,8 @@ impl Host {
         };
         if let Some(why) = why_unknown {
             log::debug!("this report does not say whether core packages require a reboot: {why}");
-            // It is unknown whether core packages require a reboot. So return no report, because an empty list of reasons would mean that no
-            // reboot is required.
+            // It is unknown whether core packages require a reboot. If there is no other reason, return no report, because an empty list
+            // of reasons would mean that no reboot is required.
             if reasons.is_empty() {
                 return None;
             }

@@ -124,7 +124,8 @@ impl Host {
     }
 }
 
-/// The installed programs that should come from an archive. Their origin is unknown until their archive is downloaded.
+/// The installed programs that should come from an archive, and whose origin only a download of the archive can show. Leaves out programs
+/// with a recorded origin, and programs whose archive is in the cache.
 fn unknown_programs<'a>(root: &Root, desired: &'a DesiredState) -> Result<Vec<Program<'a>>> {
     let by_archive = members_by_archive(desired.iter().map(|(_, resource)| resource));
     let mut known: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();

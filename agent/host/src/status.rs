@@ -23,7 +23,7 @@ use crate::system::systemd::UnitState;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// True if nothing on the machine has changed since the last successful run, and all units of the agent run. Also true after a failed
+    /// True if the agent's resources are unchanged since the last successful run, and all units of the agent run. Also true after a failed
     /// run that changed nothing.
     pub converged: bool,
     /// Whether the machine has never converged.

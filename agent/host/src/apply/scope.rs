@@ -61,7 +61,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether the run covers only some resources of the machine.
+    /// True for [`Scope::Part`] and [`Scope::Early`]. Such a run leaves the other parts of the machine unchanged.
     pub(super) fn is_part(self) -> bool {
         matches!(self, Scope::Part | Scope::Early)
     }

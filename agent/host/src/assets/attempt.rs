@@ -25,7 +25,7 @@ pub(super) enum Trouble {
     Slow(String),
     /// A retry at the same server cannot succeed.
     Lasting(String),
-    /// The server is not the cause: an operation on this machine failed.
+    /// An operation on this machine failed, for example a write to the disk.
     Own(Error),
 }
 
@@ -89,8 +89,8 @@ impl Body {
     }
 }
 
-/// Requests a file from byte `from` on. `validator` identifies the version of the file from which the earlier bytes come. If the server now
-/// has another version, it answers with the whole file.
+/// Requests a file from byte `from` on. `validator` identifies the version of the file from which the earlier bytes come. With a validator,
+/// a server that now has another version answers with the whole file.
 pub(super) async fn open(
     client: &LocationClient,
     at: &Location,

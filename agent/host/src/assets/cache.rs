@@ -157,7 +157,7 @@ impl Part {
             .map_err(|error| Error::path("write", self.dir.shown(&name), error))
     }
 
-    /// The URL and the server's version identifier that [`Part::note_validator`] wrote. `None` if there is no note.
+    /// The URL and the server's version identifier that [`Part::note_validator`] wrote. `None` if there is no complete note.
     pub(super) fn validator(&self) -> Result<Option<(String, String)>> {
         let name = self.beside(VALIDATOR);
         if !matches!(self.dir.entry(&name)?, Some(Entry::File(_))) {

@@ -39,7 +39,8 @@ pub(super) struct Fetching<'a> {
     source: Option<String>,
     /// Whether a download whose bytes came from several URLs had a wrong hash. If so, all bytes must come from one URL.
     is_suspicious: bool,
-    /// The URL of all bytes so far, and the `ETag` of the file at that URL. `None` if the server sent no usable `ETag`.
+    /// The URL of all bytes so far, and the `ETag` of the file at that URL. `None` if the server sent no usable `ETag`, or if the bytes
+    /// came from several URLs.
     validator: Option<(String, String)>,
     /// Whether the cache has unverified bytes of an earlier run.
     has_old_part: bool,

@@ -30,7 +30,8 @@ pub struct ChangeArgs {
     pub retry_failed: bool,
 
     /// Remove kops-agent-controller.service even if no other server is left at which machines can bootstrap, or if the API
-    /// server does not answer. Without this flag, a run that would remove the unit then ends with 1, and the last applied configuration stays.
+    /// server does not answer. Without this flag, a run that would remove the unit then ends with 1, and the last applied
+    /// configuration stays.
     #[arg(long)]
     pub allow_no_server: bool,
 

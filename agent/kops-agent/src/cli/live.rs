@@ -1,7 +1,7 @@
 //! Completes flags with the names of the cluster's Nodes and instance groups.
 //!
-//! A shell waits for the names while a user types. So this module asks the API server once, for at most a second, and runs no login program.
-//! If the names are unknown for any reason, there are none.
+//! A shell waits for the names while a user types. So this module asks the API server once, for at most a second, and runs no login
+//! program. If the names are unknown for any reason, there are none.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -53,7 +53,8 @@ fn names_in_time() -> Vec<(String, String)> {
     runtime.block_on(run_in_thread(WITHIN, asking)).unwrap_or_default()
 }
 
-/// The names of the Nodes from the API server to which the typed command would connect. `None` if that API server is unknown or does not answer.
+/// The names of the Nodes from the API server to which the typed command would connect. `None` if that API server is unknown or does not
+/// answer.
 fn names_from_api_server(typed: &[OsString]) -> Option<Vec<(String, String)>> {
     let of_addons = typed.iter().any(|word| word == "addons").then_some(Path::new(OF_MACHINE));
     let home = std::env::var_os("HOME");

@@ -75,8 +75,8 @@ async fn on_scaleway() {
     }
 }
 
-/// On other clouds, a machine is rejected only if the Node of its name is Ready. On OpenStack, the Node need not be Ready. On every cloud,
-/// a Node that belongs to an earlier machine is no reason to reject the machine.
+/// On other clouds, a Node of the machine's name is a reason to reject the machine only if the Node is Ready. On OpenStack, the Node need
+/// not be Ready. On every cloud, a Node that belongs to an earlier machine is no reason.
 #[tokio::test]
 async fn on_openstack() {
     for ((created, expected), is_ready) in CREATED.into_iter().flat_map(|case| [(case, true), (case, false)])
