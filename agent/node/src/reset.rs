@@ -106,7 +106,8 @@ impl ResetPlan {
         lines.join("\n")
     }
 
-    /// Resets the machine below `root`. Returns the lock, so that no other run begins before the caller has reported the end.
+    /// Resets the machine below `root`. Returns the lock, which keeps other runs out until the reset removes the folder of the
+    /// lock.
     pub async fn carry_out(&self, host: &Host, root: &Path) -> Result<Lock> {
         let lock = host.lock()?;
         // The units are stopped first, because a running unit could report the agent's Node conditions again.

@@ -259,6 +259,24 @@ impl Kind {
         self == Kind::ImagesMissing
     }
 
+    /// Whether a run can fail in this way both before and after it has begun to change the machine.
+    pub fn may_precede_a_change(self) -> bool {
+        matches!(
+            self,
+            Kind::Path
+                | Kind::MissingSecret
+                | Kind::InvalidResource
+                | Kind::DownloadUnavailable
+                | Kind::NoSpace
+                | Kind::ArchiveWrong
+                | Kind::NoAuthority
+                | Kind::BadAuthority
+                | Kind::AuthorityNotValidNow
+                | Kind::CertificateChanged
+                | Kind::CertificateInvalid
+        )
+    }
+
     /// Whether a change of the machine was refused or failed.
     pub fn is_of_a_change(self) -> bool {
         matches!(
@@ -318,6 +336,26 @@ mod tests {
     fn each_kind_keeps_its_code() {
         let codes: String = Kind::ALL.iter().map(|kind| format!("{kind} {kind:?}\n")).collect();
         assert_eq!(codes, include_str!("failure/codes.txt"));
+    }
+
+    /// A kind that is in no list counts as a failure before any change. After it, a run would repair the last applied state, even if a
+    /// change had begun and failed.
+    #[test]
+    fn each_failure_of_a_change_is_before_it_or_in_it() {
+        let others = [
+            // An earlier run rolled the change back, so this run does not begin it.
+            Kind::FailedBefore,
+            // These are not failures of a change.
+            Kind::RecordUnreadable,
+            Kind::ProgramNotReplaced,
+            Kind::ChangedMeanwhile,
+            Kind::NotRepaired,
+            Kind::KeyUnusable,
+        ];
+        for kind in Kind::ALL.iter().filter(|kind| kind.code().starts_with("KA5")) {
+            let lists = [kind.may_precede_a_change(), kind.is_of_a_change(), others.contains(kind)];
+            assert_eq!(lists.into_iter().filter(|is_in| *is_in).count(), 1, "{kind:?}");
+        }
     }
 
     #[test]

@@ -262,7 +262,7 @@ impl Cluster {
         let node = Cluster::node_saying(name, provider_id).to_string();
         self.api
             .administrator
-            .send("POST", "/api/v1/nodes?fieldManager=kubectl-create", JSON, &node)
+            .send("POST", "/api/v1/nodes?fieldManager=kubectl-create&fieldValidation=Strict", JSON, &node)
             .unwrap();
     }
 

@@ -46,21 +46,12 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
     if is_not_paced(error) {
         return Ok(false);
     }
-    Ok(match kind_of(error) {
-        // These failures can also occur before the first write. So only the record shows whether a change has begun.
-        Kind::DownloadUnavailable
-        | Kind::NoSpace
-        | Kind::ArchiveWrong
-        | Kind::NoAuthority
-        | Kind::BadAuthority
-        | Kind::AuthorityNotValidNow
-        | Kind::CertificateChanged
-        | Kind::CertificateInvalid
-        | Kind::MissingSecret
-        | Kind::InvalidResource
-        | Kind::Path => host.unfinished_change()?.is_none(),
-        kind => !kind.is_of_a_change(),
-    })
+    let kind = kind_of(error);
+    if kind.may_precede_a_change() {
+        // Only the record shows whether a change has begun.
+        return Ok(host.unfinished_change()?.is_none());
+    }
+    Ok(!kind.is_of_a_change())
 }
 
 /// The message about a superseded node. `by` is the hash of the newer configuration.

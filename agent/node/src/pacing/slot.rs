@@ -81,7 +81,9 @@ pub(super) async fn take(
         let pause = backoff.next_pause();
         let is_last = pause.is_none();
         if known.is_unknown_for_long(is_last) && may_go_without(pacing, host.api_server_answers().await) {
-            log::warn!("{restarted} is restarted without a slot, because no server says if one is free: {why}");
+            log::warn!(
+                "{restarted} is restarted without a slot, because no server says if one is free: {why}"
+            );
             return Ok(None);
         }
         let Some(pause) = pause else {
