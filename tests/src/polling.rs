@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// The timeout of [`eventually`].
 const TIMEOUT: Duration = Duration::from_secs(300);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// A pause lasts this many times as long as the check before it, but at least [`SHORTEST_PAUSE`] and at most [`LONGEST_PAUSE`]. Many checks
 /// start kubectl. With shorter pauses, kubectl would take most of a core from the programs under test.

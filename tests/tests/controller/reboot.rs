@@ -239,9 +239,11 @@ impl Machine {
         Following(agent.spawn().unwrap())
     }
 
-    fn reboots(&self) -> usize {
-        let requests = fs::read_to_string(self.root.join("var/lib/kops-agent/recorded/requests.txt"));
-        requests.unwrap_or_default().matches("systemd: reboot").count()
+    /// The number of times that the machine has rebooted. Each request to reboot is recorded shortly before this number changes.
+    fn reboots(&self) -> u64 {
+        let state = fs::read_to_string(self.root.join("var/lib/kops-agent/recorded/state.json"));
+        let state: Value = serde_json::from_str(&state.unwrap_or_default()).unwrap_or_default();
+        state["reboots"].as_u64().unwrap_or_default()
     }
 }
 
