@@ -98,43 +98,10 @@ pub fn of_status(status: &Status, group: Option<&[String; 2]>, timelines: &Timel
 
 #[cfg(test)]
 mod tests {
-    use kops_agent_host::{CertificateStatus, Drift, Failure, UnitStatus};
-    use kops_agent_plan::resource::{Kind, ResourceId};
     use kops_agent_plan::timeline::Timeline;
 
     use super::*;
-
-    fn status() -> Status {
-        Status {
-            converged: false,
-            never_converged: false,
-            config_hash: "abc=".into(),
-            written_by: None,
-            followed_from: None,
-            converged_since: Some("2026-01-02T03:04:05Z".into()),
-            failure: Some(Failure {
-                at: "2026-02-03T04:05:06Z".into(),
-                problem: "no network; plug it in".into(),
-                code: "KA2005".into(),
-            }),
-            unfinished: true,
-            rolled_back: None,
-            superseded: None,
-            changed: vec![Drift {
-                resource: ResourceId::new(Kind::File, "/etc/x"),
-                how: vec!["content".into(), "mode".into()],
-            }],
-            units: vec![
-                UnitStatus { name: "kubelet.service".into(), running: false },
-                UnitStatus { name: "containerd.service".into(), running: true },
-            ],
-            certificates: vec![CertificateStatus {
-                path: "/srv/a \"b\".crt".into(),
-                expires: Some(100),
-                days_left: Some(7),
-            }],
-        }
-    }
+    use crate::status::tests::status;
 
     #[test]
     fn prometheus_reads_it() {

@@ -132,14 +132,15 @@ fn write_certificates(text: &mut String, certificates: &[CertificateStatus]) -> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use kops_agent_host::{Drift, Superseded};
     use kops_agent_plan::resource::{Kind, ResourceId};
     use kops_agent_plan::timeline::Timelines;
 
-    fn status() -> Status {
+    /// The status of a machine after a failed run, with a changed file and a stopped unit.
+    pub(crate) fn status() -> Status {
         Status {
             converged: false,
             never_converged: false,
