@@ -31,11 +31,11 @@ pub fn cell(text: &str) -> String {
     shortened(text, LONGEST_CELL)
 }
 
-/// Formats lines as a table. Each column is as wide as its longest cell, and two spaces separate the columns. [`cell`] replaces
-/// terminal control characters and limits the length of each cell.
-pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
-    let plain = |line: &[String; N]| line.each_ref().map(|text| cell(text));
-    let lines: Vec<[String; N]> = lines.iter().map(plain).collect();
+/// Formats a header and the lines below it as a table. Each column is as wide as its longest cell, and two spaces separate the columns.
+/// [`cell`] replaces terminal control characters and limits the length of each cell.
+pub fn columns<const N: usize>(header: [&str; N], lines: impl IntoIterator<Item = [String; N]>) -> String {
+    let lines = std::iter::once(header.map(str::to_owned)).chain(lines);
+    let lines: Vec<[String; N]> = lines.map(|line| line.map(|text| cell(&text))).collect();
     let width =
         |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
     let widths: [usize; N] = std::array::from_fn(width);

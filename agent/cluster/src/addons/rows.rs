@@ -69,14 +69,13 @@ impl Row {
             return "There are no add-ons.\n".to_owned();
         }
         let short = |hash: &str| shown(&short_hash(hash));
-        let header = ["NAME", "NAMESPACE", "STATE", "INSTALLED", "CHANNEL"].map(str::to_owned);
+        let header = ["NAME", "NAMESPACE", "STATE", "INSTALLED", "CHANNEL"];
         let line = |row: &Row| {
             let (name, namespace, state) =
                 (row.name.clone(), row.namespace.clone(), row.state.in_words().to_owned());
             [name, namespace, state, short(&row.installed), short(&row.wanted)]
         };
-        let lines: Vec<[String; 5]> = std::iter::once(header).chain(rows.iter().map(line)).collect();
-        let mut text = columns(&lines);
+        let mut text = columns(header, rows.iter().map(line));
         for row in rows {
             if let Some(problem) = &row.problem {
                 let [name, problem] = [&row.name, problem].map(|text| one_line(text, usize::MAX));

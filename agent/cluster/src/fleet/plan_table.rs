@@ -30,9 +30,7 @@ pub fn table(groups: &[GroupPlan], not_compared: Option<&str>) -> String {
         "DRAIN",
         "AS PLANNED BY",
     ];
-    let lines: Vec<[String; 10]> =
-        std::iter::once(header.map(str::to_owned)).chain(groups.iter().map(line)).collect();
-    let mut text = columns(&lines);
+    let mut text = columns(header, groups.iter().map(line));
     for group in groups {
         let machines = if not_compared.is_some() { Vec::new() } else { machines(&group.nodes) };
         for problem in problems(group).into_iter().chain(machines) {

@@ -30,9 +30,7 @@ pub fn table(rows: &[Row]) -> String {
         "KUBELET",
         "AGENT",
     ];
-    let lines: Vec<[String; 12]> =
-        std::iter::once(header.map(str::to_owned)).chain(rows.iter().map(line)).collect();
-    let mut text = columns(&lines);
+    let mut text = columns(header, rows.iter().map(line));
     for row in rows.iter().filter(|row| !row.problem.is_empty()) {
         let (name, problem) = (cell(&row.name), one_line(&row.problem, SHOWN_OF_PROBLEM));
         // Writing to a String cannot fail.

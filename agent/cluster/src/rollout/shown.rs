@@ -184,8 +184,7 @@ fn table_of_status(status: &Status) -> String {
             shown(&canaries),
         ]
     });
-    let lines: Vec<[String; 8]> = std::iter::once(header.map(str::to_owned)).chain(groups).collect();
-    let mut text = columns(&lines);
+    let mut text = columns(header, groups);
     // Ignore the results of `writeln!`, because writing to a String cannot fail.
     for (name, group) in &status.groups {
         if !group.updating.is_empty() {
