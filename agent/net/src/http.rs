@@ -8,7 +8,7 @@ use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::terminal::one_line;
 use reqwest::header::{DATE, HeaderValue, InvalidHeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Proxy, Response, Url};
+use reqwest::{Client, ClientBuilder, Proxy, Response, StatusCode, Url};
 use thiserror::Error;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
@@ -36,6 +36,12 @@ impl Failing for HttpError {
             HttpError::Tls(_) | HttpError::Client(_) => Kind::NoHttpClient,
         }
     }
+}
+
+/// Whether a status says that the server fails or has too many requests, so that a later request may succeed. A proxy may answer with a
+/// status above 599.
+pub fn is_temporary(status: StatusCode) -> bool {
+    status.as_u16() >= 500 || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 /// A token that cannot be the value of a request header.

@@ -298,7 +298,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         return Err(Unanswered::Failed(Failure::new(Kind::HashesUnknown, problem).into()));
     }
     let status = answer.status();
-    if status.as_u16() >= 500 || status == StatusCode::TOO_MANY_REQUESTS {
+    if http::is_temporary(status) {
         let problem = format!("the server answered {status} for {}", shown_url(url));
         return Err(Unanswered::Busy(Failure::new(Kind::HashesUnknown, problem)));
     }

@@ -50,7 +50,7 @@ impl Failure {
 
     /// The failure for a status that has no special meaning in this store. `hint` is a possible cause. It may be empty.
     pub(crate) fn of_status(status: StatusCode, said: &Said, hint: &str) -> Failure {
-        if status.as_u16() >= 500 || status == StatusCode::TOO_MANY_REQUESTS {
+        if http::is_temporary(status) {
             return Failure::Passing(
                 format!("it answers {status} {}", said.in_words()).trim_end().to_owned(),
             );
