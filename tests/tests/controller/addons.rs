@@ -6,7 +6,7 @@ use std::process::Command;
 use kops_agent_tests::digest::sha256_hex;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, id};
+use crate::cluster::{Cluster, NODE_ROLE, id};
 use crate::controller::Controller;
 
 pub const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
@@ -146,7 +146,7 @@ fn add_ons_are_shown_applied_updated_and_pruned() {
     for number in 1..=2 {
         cluster.create_node(&id(number), Some(&id(number)));
     }
-    cluster.kubectl(&["label", "node", &id(1), "node-role.kubernetes.io/node="]);
+    cluster.label_node(&id(1), NODE_ROLE, "");
     let mut addons = Addons::new(&cluster);
     // The first rule names a kind that the API server does not serve.
     let rules = json!({"kinds": [

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::addons::{Addons, CHANNEL, config_map, hash};
 use crate::cluster::{Cluster, eventually};
@@ -58,7 +58,7 @@ fn one_of_three_services_leads_and_another_takes_over() {
             assert_eq!(label(name).as_deref(), Some(value), "{node}");
         }
     }
-    cluster.kubectl(&["label", "node", "cp-2", &format!("{CONTROL_PLANE}-")]);
+    cluster.label_node("cp-2", CONTROL_PLANE, Value::Null);
     eventually("a label is put back", || cluster.label("cp-2", CONTROL_PLANE).is_some());
     assert_eq!(services.iter().map(|service| service.get("/readyz")).collect::<Vec<_>>(), ["ok"; 3]);
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::addons::{Addons, CHANNEL, NEEDS_UPDATE, config_map, hash};
 use crate::addons_run::addon_metric;
-use crate::cluster::{Cluster, KOPS_VERSION, eventually, id};
+use crate::cluster::{Cluster, KOPS_VERSION, NODE_ROLE, eventually, id};
 
 const NAME: &str = "scaler.example.com";
 const SELECTOR: &str = "addon.kops.k8s.io/name=config";
@@ -66,7 +66,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     for node in [&worker, &other] {
         cluster.create_node(node, Some(node));
     }
-    cluster.kubectl(&["label", "node", &worker, "node-role.kubernetes.io/node="]);
+    cluster.label_node(&worker, NODE_ROLE, "");
     // An old kubectl applied one of the objects, and Helm has added a field to it.
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "kube-system"},
         "data": {"value": "0", "gone": "yes"}});
@@ -115,7 +115,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     eventually("the manifest is an add-on", || addons.is_there("configmap", "mine", "kube-system"));
     eventually("it is ready", || service.get("/readyz") == "ok");
     assert!(addons.is_marked(&worker) && !addons.is_marked(&other), "only workers are marked");
-    cluster.kubectl(&["annotate", "node", &worker, &format!("{NEEDS_UPDATE}-")]);
+    cluster.annotate_node(&worker, NEEDS_UPDATE, Value::Null);
 
     let third = manifest(&[settings("3")]);
     addons.put(NAME, entry("1.36.2"), &third);
@@ -125,7 +125,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     });
     assert!(addons.is_there("configmap", "unselected", "kube-system"));
     assert!(addons.is_marked(&worker) && !addons.is_marked(&other));
-    cluster.kubectl(&["annotate", "node", &worker, &format!("{NEEDS_UPDATE}-")]);
+    cluster.annotate_node(&worker, NEEDS_UPDATE, Value::Null);
 
     // If an upgrade of kOps does not change an add-on's manifest, the add-on is not updated. If an upgrade removes an add-on from the
     // channel, the add-on's objects stay in the cluster.

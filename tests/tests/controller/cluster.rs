@@ -294,8 +294,9 @@ impl Cluster {
         self.send_patch(&format!("{}?fieldManager=kubectl-label", path_of_node(name)), MERGE_PATCH, &patch);
     }
 
-    pub fn annotate_node(&self, name: &str, annotation: &str, value: &str) {
-        let patch = json!({"metadata": {"annotations": {annotation: value}}}).to_string();
+    /// Sets an annotation of a Node, or removes it if `value` is null.
+    pub fn annotate_node(&self, name: &str, annotation: &str, value: impl Into<Value>) {
+        let patch = json!({"metadata": {"annotations": {annotation: value.into()}}}).to_string();
         self.send_patch(
             &format!("{}?fieldManager=kubectl-annotate", path_of_node(name)),
             MERGE_PATCH,

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kops_agent_tests::ec2::Mood;
+use serde_json::Value;
 
 use crate::cluster::{Cluster, GROUP_LABEL, eventually, id};
 use crate::controller::Controller;
@@ -35,7 +36,7 @@ fn is_labelled(cluster: &Cluster, number: usize) -> bool {
 
 /// Removes a label of a Node, and waits until the controller restores the label.
 fn takes_care_of(cluster: &Cluster, number: usize) {
-    cluster.kubectl(&["label", "node", &id(number), &format!("{GROUP_LABEL}-")]);
+    cluster.label_node(&id(number), GROUP_LABEL, Value::Null);
     eventually("a label is put back", || is_labelled(cluster, number));
 }
 

@@ -97,11 +97,6 @@ fn outcome(node: &Value, wanted: &str) -> (String, String) {
     (field("status"), field("reason"))
 }
 
-/// The kubectl arguments that merge `patch` into the conditions of a Node.
-fn setting<'a>(node: &'a str, patch: &'a str) -> [&'a str; 7] {
-    ["patch", "node", node, "--subresource=status", "--type=strategic", "-p", patch]
-}
-
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_node_tells_of_itself_and_touches_nothing_else() {
@@ -146,13 +141,13 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     assert!(["True", "False"].contains(&status.as_str()), "{status} {reason}");
 
     // With a patch like this, kubelet reports its own conditions. The patch does not change the agent's condition.
-    let report = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}});
-    cluster.kubectl(&setting("a", &report.to_string()));
+    let report = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]});
+    cluster.patch_status("a", &report);
     assert_eq!(condition(&cluster.node("a"), CONDITION), Some(told));
 
     // `lastTransitionTime` stays until the status changes. `lastHeartbeatTime` changes at every report.
-    let aged = json!({"status": {"conditions": [{"type": CONDITION, "lastHeartbeatTime": LONG_AGO, "lastTransitionTime": LONG_AGO}]}});
-    cluster.kubectl(&setting("a", &aged.to_string()));
+    let aged = json!({"conditions": [{"type": CONDITION, "lastHeartbeatTime": LONG_AGO, "lastTransitionTime": LONG_AGO}]});
+    cluster.patch_status("a", &aged);
     tells(&root);
     let again = condition(&cluster.node("a"), CONDITION).unwrap();
     assert_eq!(again["lastTransitionTime"], LONG_AGO);
@@ -169,7 +164,7 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
 
     // A reset removes the early warnings with a patch like this. All other conditions stay.
     let removed = EARLY_WARNINGS.map(|wanted| json!({"type": wanted, "$patch": "delete"}));
-    cluster.kubectl(&setting("a", &json!({"status": {"conditions": removed}}).to_string()));
+    cluster.patch_status("a", &json!({"conditions": removed}));
     let left = cluster.node("a");
     assert!(EARLY_WARNINGS.iter().all(|wanted| condition(&left, wanted).is_none()), "{left}");
     assert!([CONDITION, "Ready"].iter().all(|wanted| condition(&left, wanted).is_some()), "{left}");

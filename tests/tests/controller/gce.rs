@@ -1,6 +1,7 @@
 //! The controller on GCE.
 
 use kops_agent_tests::gce::{CREATED_BY, Gce, INSTANCE_GROUP_METADATA, Instance, Mood, PROJECT, ZONE};
+use serde_json::Value;
 
 use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, NODE_ROLE, eventually};
 
@@ -48,14 +49,14 @@ fn nodes_on_gce_get_the_labels_of_their_group() {
 
     // If the store is unreadable, the controller uses the labels of the instance template.
     cluster.break_store();
-    cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
+    cluster.label_node("nodes-new", GROUP_LABEL, Value::Null);
     eventually("a label is put back", || cluster.label("nodes-new", GROUP_LABEL).is_some());
 
     // If the store is unreadable when a controller starts, the controller removes no labels that came from
     // the store.
     drop(controller);
     let _controller = cluster.controller();
-    cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
+    cluster.label_node("nodes-new", GROUP_LABEL, Value::Null);
     eventually("a label is put back", || cluster.label("nodes-new", GROUP_LABEL).is_some());
     for name in ["nodes-new", "nodes-0000", "nodes-0024"] {
         assert_eq!(cluster.label(name, "tier").as_deref(), Some("web"), "{name}");

@@ -34,7 +34,7 @@ fn a_node_that_needs_a_new_machine_is_named_with_the_reason() {
     fleet.report_now("a-0", fleet.current("node", "a").as_str());
     let machine =
         json!({"schemaVersion": 1, "machineType": "t3.large", "image": "ami-1", "rootVolumeGiB": 64});
-    fleet.cluster.kubectl(&["annotate", "node", "a-0", &format!("kops-agent/machine={machine}")]);
+    fleet.cluster.annotate_node("a-0", "kops-agent/machine", machine.to_string());
     let controller = fleet.cluster.controller();
     let expected = "a: needs a new machine: machine type t3.large, spec has m5.large (a-0)";
     eventually("the specs are published", || plan(&[]).contains(expected));

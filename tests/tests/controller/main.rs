@@ -91,7 +91,7 @@ fn nodes_get_the_labels_of_their_group_and_of_no_other() {
     eventually("a new node is labelled", || cluster.label(&id(4), GROUP_LABEL).is_some());
 
     // The controller restores a changed label, and removes a label that the group does not have any more.
-    cluster.kubectl(&["label", "node", &id(1), "--overwrite", "kops.k8s.io/instancegroup=control-plane"]);
+    cluster.label_node(&id(1), GROUP_LABEL, "control-plane");
     eventually("a label is put back", || cluster.label(&id(1), GROUP_LABEL).as_deref() == Some("nodes"));
     cluster.apply_group("nodes", "new: label");
     eventually("a changed group reaches its nodes", || {

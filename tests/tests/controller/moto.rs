@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use kops_agent_tests::polling::poll;
 use kops_agent_tests::ports::free_port;
 use kops_agent_tests::sts::Principal;
 use rcgen::KeyPair;
@@ -38,11 +38,7 @@ impl Moto {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let begun = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(begun.elapsed() < START_WITHIN, "moto does not start");
-            thread::sleep(Duration::from_millis(50));
-        }
+        poll(START_WITHIN, || TcpStream::connect(address).ok()).expect("moto does not start");
         Moto { child, python: programs.join("python"), address, url: format!("http://{address}") }
     }
 

@@ -35,7 +35,7 @@ fn boots(cluster: &Cluster, node: &str, boot_id: &str, ready: &str) {
 /// Reports, as the node, the reasons for which its machine must reboot. `boot_id` identifies the machine's current boot.
 fn requires(cluster: &Cluster, node: &str, boot_id: &str, reasons: &[&str]) {
     let report = json!({"schemaVersion": 1, "bootID": boot_id, "reasons": reasons});
-    cluster.annotate_node(node, "kops-agent/reboot-required", &report.to_string());
+    cluster.annotate_node(node, "kops-agent/reboot-required", report.to_string());
 }
 
 fn fleet_command(admin: &Path, arguments: &[&str]) -> (Option<i32>, String) {

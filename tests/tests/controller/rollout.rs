@@ -111,7 +111,7 @@ impl Fleet {
                 outcome[field] = value.clone();
             }
         }
-        self.cluster.annotate_node(node, OUTCOME, &outcome.to_string());
+        self.cluster.annotate_node(node, OUTCOME, outcome.to_string());
     }
 
     pub fn create_pod(&self, name: &str, node: &str) {

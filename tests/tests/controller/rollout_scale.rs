@@ -22,8 +22,8 @@ const MOST_AT_WORK: usize = 500;
 /// The time that each Node needs to carry out its order.
 const WORK: Duration = Duration::from_secs(2);
 /// The promised limits. The first is the rollout's duration, divided by the duration that pacing alone requires. The second is the
-/// controller's memory in MiB. The third is the number of API server requests for each Node. It does not count the test's own
-/// request for each Node, which reports the outcome.
+/// controller's memory in MiB. The third is the number of API server requests for each Node, without the test's own request
+/// that reports the outcome.
 const PROMISED: (f64, f64, f64) = (1.2, 64.0, 2.0);
 
 /// The number of Nodes: the value of `KOPS_AGENT_BENCH_NODES`, or 1000.
