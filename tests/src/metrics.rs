@@ -12,8 +12,8 @@ pub fn forms(text: &str) -> String {
     forms.into_iter().collect()
 }
 
-/// The line of [`forms`] for one sample. The type is the type of the sample's family. The sample may have the name of the family with a
-/// suffix: `_total`, `_bucket` or `_info`.
+/// The line of [`forms`] for one sample. The line's type is the type of the metric family to which the sample belongs. The name of a sample
+/// is the name of its family, or has one of the suffixes `_total`, `_bucket` and `_info`.
 fn form(sample: &str, families: &[(&str, &str)]) -> String {
     let (name, rest) = sample.split_at(sample.find(['{', ' ']).unwrap_or(sample.len()));
     let of_sample = families.iter().filter(|(family, _)| name.starts_with(family));

@@ -1,4 +1,4 @@
-//! Waits for a condition that nobody reports, by checking it again and again.
+//! Waits for a condition by checking it repeatedly.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -74,7 +74,7 @@ pub enum StoreError {
         problem: String,
     },
     #[error(
-        "{url}: {scheme}:// stores are not supported yet; supported are {}; copy any other store to a folder and use --store-mirror \
+        "{url}: {scheme}:// stores are not supported yet; supported are {}; copy the store to a folder and use --store-mirror \
          URL=DIR",
         supported
     )]

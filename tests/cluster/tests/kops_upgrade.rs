@@ -18,7 +18,7 @@ const OLD: &str = "1.35.2";
 const NEW: &str = "1.36.2";
 const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 
-/// The software of a cluster of kOps 1.35. kubelet has release 1.34. All other programs are those of `tests/kube`.
+/// The software of a cluster of kOps 1.35: kubelet 1.34, and the programs of `tests/kube` for the rest.
 pub fn of_old_kops() -> Software {
     let releases = Programs::newest().with_kubelet_1_34().releases;
     Software { releases, kops: Some(OLD), publish, packages: None }

@@ -226,8 +226,8 @@ fn just_booted() -> (Cluster, Vec<String>) {
     (cluster, packages)
 }
 
-/// Measures apt and curl without the agent, on newly booted machines. The agent was also measured on newly booted machines. So units that
-/// start at boot slow down apt, curl and the agent alike.
+/// Measures apt and curl without the agent. The machines are newly booted, as they were for the agent, so units that start at boot slow down
+/// apt, curl and the agent alike.
 fn apt_and_curl_alone(packages: &[String], urls: &[String]) -> (f64, (f64, u64)) {
     let (cluster, its) = just_booted();
     assert_eq!(its, packages, "both control planes must get the same packages");

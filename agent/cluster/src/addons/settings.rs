@@ -51,7 +51,7 @@ impl AddonSettings {
     }
 
     /// The settings of protokube, from the channels in the node's configuration. `node_name` is the Node of this machine. The text of an
-    /// error begins with its verb, as in `names no channel`.
+    /// error has no subject, as in `names no channel`: the caller puts the name of the setting before it.
     pub fn of_protokube(channels: &[String], node_name: &str) -> Result<AddonSettings, Invalid> {
         if channels.is_empty() {
             return Err(Invalid::new("names no channel"));

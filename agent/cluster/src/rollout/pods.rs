@@ -43,7 +43,7 @@ pub type Containers = BTreeMap<String, Container>;
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCheck {
     /// For each container that had restarted before the order: the number of its restarts, by the digest of the container's name. `None` if
-    /// the container waited in `CrashLoopBackOff`. A list of pods that sets `is_suspect` replaces the numbers with its own.
+    /// the container waited in `CrashLoopBackOff`. When a list of pods sets `is_suspect`, the numbers of that list replace these numbers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     before: BTreeMap<String, Option<u32>>,
     /// Why the pods are not compared; empty if the pods are compared.

@@ -127,9 +127,9 @@ pub struct GroupStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     pub updating: Vec<String>,
-    /// Nodes without an order that do not run the current configuration, or whose trusted authorities differ from those of new machines.
+    /// Nodes that need an order and have none: they do not run the current configuration, or trust other CAs than new machines do.
     pub waiting: usize,
-    /// Nodes that run the current configuration, but whose trusted authorities differ from those of new machines.
+    /// Nodes that run the current configuration, but trust other CAs than new machines do.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_authorities: usize,
     pub failed: usize,

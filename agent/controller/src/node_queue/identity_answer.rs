@@ -47,8 +47,8 @@ impl IdentityAnswer {
         }
     }
 
-    /// Since when the cloud rejects the Node with this providerID: when the cloud was asked for the first of these rejections. `now` if the
-    /// last answer did not reject the Node with this providerID.
+    /// The time of the first request in the current series of rejections of the Node with this providerID. `now` if the last answer was no
+    /// such rejection.
     pub(super) fn asked_since(&self, of: &str, now: Instant) -> Instant {
         match self {
             IdentityAnswer::Refused { provider_id, since, .. } if provider_id == of => *since,

@@ -77,7 +77,7 @@ pub(super) struct Begun<'a> {
     run: Run<'a>,
 }
 
-/// A change of which all stages except the removals are complete. The node is healthy.
+/// A change with only the removals left to do. The node is healthy.
 pub(super) struct Changed<'a> {
     begun: Begun<'a>,
     report: Report,

@@ -16,7 +16,7 @@ pub trait Mounts: Send + Sync {
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>>;
 
     /// The bind mount that is now at `bind.path`. If `bind.source` is mounted there, the result has this source, even if
-    /// the kernel reports another path. The options of the result are only those of `bind` that are in effect.
+    /// the kernel reports another path. The result has those options of `bind` that are in effect.
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
     /// Waits until a device exists.

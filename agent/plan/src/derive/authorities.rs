@@ -17,7 +17,7 @@ const DISCOVERY_CA: &str = "discovery-ca";
 pub(super) struct KeysetNames {
     /// Key sets whose certificates and ids the configuration contains.
     pub(super) trusted: BTreeSet<String>,
-    /// Key sets of which the configuration contains only the ids.
+    /// Key sets whose ids the configuration contains, but not their certificates.
     pub(super) named: BTreeSet<String>,
 }
 

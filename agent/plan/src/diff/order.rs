@@ -104,8 +104,8 @@ impl<'a> Units<'a> {
         units
     }
 
-    /// The units that must start before `units`, directly or indirectly, and the dependencies of all these earlier units. Never contains
-    /// kubelet or the container runtime.
+    /// The units that must start before `units`, and then all units that those need or must start after. Kubelet and the container runtime
+    /// are left out.
     fn ordered_before(&self, units: &[&str]) -> BTreeSet<String> {
         let none = BTreeSet::new();
         let mut found = BTreeSet::new();

@@ -274,8 +274,8 @@ fn of_file_asset(rest: &str, lists: &ListsOfRole) -> Option<Place> {
     Some(if *is_groups { InGroup(field) } else { InCluster(field) })
 }
 
-/// A node's configuration has the kernel parameters of the group, and then those of the cluster. Before each list that is not empty, kOps
-/// writes two lines of its own.
+/// The place of a kernel parameter. A node's configuration has first the group's list of parameters, then the cluster's. kOps writes two
+/// lines of its own before each list that is not empty.
 fn of_sysctl(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
     const LINES_BEFORE: usize = 2;
     let (mut index, rest) = index(rest)?;

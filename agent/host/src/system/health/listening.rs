@@ -152,7 +152,7 @@ mod tests {
             let is_own = || other_listener("/".as_ref(), &url, KUBELET, own).is_none();
             let names_it =
                 || told().is_some_and(|told| told.contains(&format!("(process {}", std::process::id())));
-            // A child that another test forks also has the socket. So this test waits until the child ends.
+            // A child process that a concurrent test forks inherits the socket. So this test waits until the child no longer has the socket.
             let deadline = Instant::now() + Duration::from_secs(60);
             while !(names_it() && is_own()) {
                 assert!(Instant::now() < deadline, "{:?}", told());
